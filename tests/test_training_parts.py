@@ -205,9 +205,10 @@ def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks_and_on
 
 
 def memory(host: float, *of_device: float) -> Any:
-    """Of one rank: GiB resident, allocated, reserved, of the card; allocation retries."""
+    """Of one rank: GiB resident, allocated, reserved, of the card; allocation retries. Active: between the two."""
     allocated, reserved, total, retries = of_device or (None,) * 4
     names = {"device_allocated_gib": allocated, "device_reserved_gib": reserved, "device_total_gib": total}
+    names["device_active_gib"] = None if allocated is None else allocated + 0.5
     return Memory(host_rss_gib=host, allocation_retries=retries, **names)  # type: ignore[arg-type]
 
 
@@ -245,7 +246,8 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was():
 
 def test_memory_is_the_most_of_all_ranks():
     on_gpu = meter.memory([memory(1.0, 9.0, 10.0, 80.0, 1), memory(2.0, 8.0, 12.0, 40.0, 2)])
-    assert (on_gpu.device_allocated_gib, on_gpu.device_reserved_gib) == (9.0, 12.0)
+    assert (on_gpu.device_allocated_gib, on_gpu.device_active_gib, on_gpu.device_reserved_gib) == (9.0, 9.5, 12.0)
+    assert meter.memory([memory(1.0), memory(2.0, 8.0, 12.0, 40.0, 2)]).device_active_gib is None
     assert (on_gpu.host_rss_gib, on_gpu.device_total_gib, on_gpu.allocation_retries) == (2.0, 40.0, 3)
 
 

@@ -19,7 +19,8 @@ source infrastructure-validation/scripts/smoke_jobs.sh
 need_repository
 probes=infrastructure-validation/probes
 rc=0
-parts=" ${BRINGUP_SMOKE_PARTS:-jobs warning requeue binding folder compute storage} "
+all_parts=(jobs warning requeue binding folder compute storage)
+parts=" ${BRINGUP_SMOKE_PARTS:-${all_parts[*]}} "
 wanted() { [[ $parts == *" $1 "* ]]; }
 
 steps() { # inside the allocation; NODES, USABLE, USABLE_COUNT, GPUS, ROUNDS and RUN_DIR come from outside it
@@ -48,6 +49,7 @@ forget_gpu_requests SALLOC SLURM
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
 names_of "$NODES" >"$raw/nodes.txt"
+for part in "${all_parts[@]}"; do wanted "$part" || echo "$part" >>"$raw/parts-left-out.txt"; done
 names_of "$USABLE" >"$raw/usable.txt"
 anywhere_else >"$raw/others.txt" || die "sinfo gave no list of nodes"
 others=()

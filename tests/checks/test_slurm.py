@@ -5,11 +5,12 @@ import time
 
 import pytest
 import scheduler
-from bringup.domains.blame import blame
+from bringup.domains.blame import _PART_OF, blame
 from bringup.kernel import judge
-from bringup.kernel.facts import facts
+from bringup.kernel.facts import facts, reading
 from bringup.kernel.facts.parsed import Parsed, Seen
 from bringup.kernel.plan import profile
+from bringup.kernel.plan.catalogue import of_phase
 from bringup.kernel.records import Kind
 from bringup.readers import launcher, slurm
 from factory import a_run
@@ -150,6 +151,29 @@ def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words)
     verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
     (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
     assert (verdict.kind, verdict.cause) == (Kind.ABSENT, f"no evidence arrived{words}")
+
+
+def test_a_part_of_smoke_that_was_left_out_by_hand_is_the_reason_and_not_what_slurm_said_of_another_part(tmp_path):
+    """Checks of parts that were not wanted had `no evidence arrived; Slurm refused a step: …` of a part that was."""
+    run, parsed = a_run("smoke", ("n0", "n1")), launcher.launch_errors(QOS, "raw/jobs.err")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/parts-left-out.txt").write_text("compute\nwarning\n")
+    parsed.add(reading.read_raw(tmp_path, run))
+    verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
+    causes = {verdict.gate: verdict.cause for verdict in verdicts}
+    says = "parts of smoke that were left out by hand (BRINGUP_SMOKE_PARTS): compute, warning"
+    assert causes["smoke.time_limit.warned"] == causes["smoke.compute.device"] == says
+    assert (
+        causes["smoke.array"] == "no evidence arrived; Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"
+    )
+
+
+def test_each_check_of_smoke_alone_belongs_to_one_part():
+    of_smoke = [gate.id for gate in of_phase("smoke") if gate.id.startswith("smoke.")]
+    parts = {gate: [part for begin, part in _PART_OF.items() if gate.startswith(begin)] for gate in of_smoke}
+    assert {gate for gate, known in parts.items() if len(known) != 1} == {"smoke.controller"}, (
+        "scontrol ping is of none"
+    )
 
 
 def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said():

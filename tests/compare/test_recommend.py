@@ -37,7 +37,7 @@ def advice(*entries: Entry) -> recommend.Recommended:
 def test_on_a_cpu_nothing_is_recommended_and_what_it_showed_is_said_as_that():
     answer = advice(*(an_entry(RECORDS / stem) for stem in STEMS))
     assert answer.choice == [
-        "Which strategy on 4 ranks of 2 nodes: cannot tell: no GPU was at work. What follows is what the CPU "
+        "Which strategy on 4 ranks of 2 nodes: cannot tell, because no GPU was at work. What follows is what the CPU "
         "showed, and says nothing about GPUs or NCCL."
     ]
     assert answer.why[0].startswith("HSDP made 63 % of the tokens/s of DDP: 23.2 % of its step was communication")
@@ -47,7 +47,7 @@ def test_on_a_cpu_nothing_is_recommended_and_what_it_showed_is_said_as_that():
 
 def test_a_stand_in_for_gpus_recommends_nothing_either():
     runs = [on_gpus(stem, devices=[f"GPU-00000000-0000-{rank}" for rank in range(4)]) for stem in STEMS[1:]]
-    assert "cannot tell: no GPU was at work" in advice(*runs).choice[0]
+    assert "cannot tell, because no GPU was at work" in advice(*runs).choice[0]
 
 
 def test_the_fastest_is_recommended_with_the_exposed_communication_of_the_others():
@@ -68,7 +68,7 @@ def test_communication_that_grew_by_more_than_the_step_is_no_part_of_what_the_st
     a_little_longer = steps.model_copy(update={"p50": steps.p50 + 0.02})
     fsdp = replace(fsdp, metrics=fsdp.metrics.model_copy(update={"step_time_s": a_little_longer}))
     # 0.3725 x 203.1 ms - 0.1395 x 183.1 ms
-    assert "a step takes 20 ms longer, and this part of it 50 ms" in advice(ddp, fsdp).paragraph
+    assert "it grew by 50 ms, and the step by 20 ms" in advice(ddp, fsdp).paragraph
 
 
 def test_a_faster_run_that_fills_the_device_is_not_recommended():
@@ -124,8 +124,8 @@ def test_of_repetitions_the_middle_one_counts():
 
 
 @case_for_each(
-    (None, False, "cannot tell: FSDP was not judged"),
-    (Outcome.FAIL, True, "cannot tell: FSDP failed"),
+    (None, False, "cannot tell, because FSDP was not judged"),
+    (Outcome.FAIL, True, "cannot tell, because FSDP failed"),
     (Outcome.FAIL, False, "DDP."),  # a gate of speed
     (Outcome.INCOMPLETE, False, "DDP."),
 )
@@ -205,4 +205,7 @@ def test_runs_of_two_clusters_recommend_nothing():
     runs = [on_gpus(stem) for stem in STEMS[1:3]]
     runs = [replace(entry, run=entry.run.model_copy(update=where)) for entry, where in zip(runs, at, strict=True)]
     (choice,) = advice(*runs).choice
-    assert "cannot tell: they ran on different clusters (DDP on cluster at ctl0; FSDP on cluster at ctl1)." in choice
+    assert (
+        "cannot tell, because they ran on different clusters (DDP on cluster at ctl0; FSDP on cluster at ctl1)."
+        in choice
+    )

@@ -75,6 +75,16 @@ def test_mfu_is_a_column_and_unknown_where_no_peak_is_known(folders):
     assert column(beside(folders), "MFU") == ["41.5 %", *["unknown"] * (len(STEMS) - 1)]
 
 
+def test_the_screen_says_nothing_of_mfu_where_all_ran_on_a_cpu(folders):
+    def said() -> str:
+        compared = beside(folders)
+        return str([*compared.columns[1], *compared.reasons])
+
+    assert "MFU" not in said()
+    change(folders[-1], "metrics.json", observed_devices=["GPU-a", "GPU-b", "GPU-c", "GPU-d"])
+    assert "MFU: " in said()
+
+
 def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(folders):
     change(folders[-1], "run_args.json", attention="eager")
     with pytest.raises(NotComparable, match=r"attention sdpa vs eager; --vary FIELD allows .* \(attention\)"):

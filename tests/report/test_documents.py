@@ -133,6 +133,7 @@ def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_w
         "discovery.cpu.topology": "sockets 2, cores 96, threads 192, NUMA nodes 2",
         "discovery.gpu.mig": "off",
         "discovery.topology": "8 GPUs, NV18 between them",
+        "inventory.network": ["mlx5_core, 400000 Mb/s full duplex, MTU 9000=8", "default route over=igb"],
         "inventory.hf_home": "~/.cache/huggingface: nfs4 srv:/home rw",
     }
     kernels, more = {"n0": "6.8", "n1": "6.9"}, "OverSubscribe=EXCLUSIVE State=UP AllowQos=ALL\n"
@@ -144,6 +145,9 @@ def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_w
     ]
     rows = dict(system.table(judged_of(run=a_run("discovery", ["n0", "n1"], plan={}), observations=tuple(seen))))
     assert next(iter(rows)) == "kernel"
+    assert rows["network"] == (
+        "network interfaces: 8 × mlx5_core, 400000 Mb/s full duplex, MTU 9000, default route over igb"
+    )
     assert rows["processor"] == "layout of the cores: sockets 2, cores 96, threads 192, NUMA nodes 2, SMT on"
     assert (rows["GPUs"], rows["topology"]) == ("MIG: off", "GPUs and NICs: 8 GPUs, NV18 between them")
     assert rows["mounts"] == "HF_HOME: ~/.cache/huggingface: nfs4 srv:/home rw"

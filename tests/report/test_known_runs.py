@@ -14,6 +14,7 @@ from bringup.kernel.records import Outcome, Playbook, Step, write_record
 from bringup.report import known_runs
 from loops import for_each
 from runs_for_tests import discovery
+from trained_runs import RECORDS, change
 
 OLD, NEW = "20261126-090000-000001", "20261127-090000-000002"
 
@@ -98,6 +99,28 @@ def test_a_run_that_cannot_be_read_is_one_line_and_a_wrong_option_is_told_before
     assert (code, len(text.splitlines())) == (2, 1), text
     says = "bringup explain: no option --profiel; did you mean --profile?; see bringup explain --help\n"
     assert answer_of(capsys, "explain", "--profiel", "h100") == (2, says)
+
+
+def a_training(tree: Path, stem: str, name: str, **args: object) -> Path:
+    folder = tree / "training/results" / f"{stem}-{name}"
+    shutil.copytree(RECORDS / stem, folder)
+    shutil.copyfile(tree / "validation/results/discovery" / OLD / "run.json", folder / "run.json")
+    change(folder, "run_args.json", **args)
+    return folder
+
+
+def test_without_a_run_the_newest_trainings_that_are_alike_are_compared(tree: Path, capsys):
+    """After phases that were submitted by hand `last` was any phase, and compare ended with 2."""
+    assert answer_of(capsys, "compare")[1].startswith("bringup: no training that finished is here yet: sbatch ")
+    days = ("20261128-090000-job1", "20261128-100000-job2", "20261128-110000-job3", "20261129-090000-job4")
+    a_training(tree, "run_1gpu", days[0])
+    one, other = a_training(tree, "run_1gpu", days[1]), a_training(tree, "run_ddp_2node", days[2])
+    a_training(tree, "run_fsdp_2node", days[0], global_batch=128)
+    (a_training(tree, "run_fsdp_1node", days[3]) / "metrics.json").unlink()  # it did not finish
+    assert known_runs.trainings() == [one, other]
+    code, said = answer_of(capsys, "compare")
+    assert f"no RUN was named: the newest trainings are {one.name}, {other.name}\n" in said
+    assert code == 2, "records without evidence are not judged"
 
 
 def test_the_list_has_a_line_for_a_playbook_and_none_for_its_phases(tree: Path, capsys: pytest.CaptureFixture[str]):

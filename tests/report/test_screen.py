@@ -116,6 +116,37 @@ def test_one_line_of_evidence_is_told_once_whatever_gates_judge_it():
     assert shown.count("FAIL ") == 2, "the phase, and the port"
 
 
+def test_a_phase_that_passed_shows_its_numbers_and_the_command_of_the_next_phase():
+    """Nine commands by hand printed no bandwidth, and none said which one is next."""
+    scales = [("1-node", 390.0), ("2-nodes", 94.0)]
+    verdicts = [
+        a_verdict("nccl.all_reduce.busbw", scale, Outcome.PASS, value=value, limit=80).model_copy(update={"at": "8GiB"})
+        for scale, value in scales
+    ]
+    passed = judged_of(*verdicts, run=a_run("nccl_scaling", ["n0", "n1"]))
+    shown = view.screen(Path("/x"), passed.run, passed.verdicts)
+    assert "\n  measured: all_reduce 94 GB/s at 8GiB on 2-nodes, floor 80\n" in shown
+    assert "\n  next: sbatch --nodes=2 infrastructure-validation/scripts/nccl_pairwise.sbatch\n" in shown
+    slow = [verdict.model_copy(update={"outcome": Outcome.FAIL}) for verdict in verdicts]
+    failed = judged_of(*slow, run=a_run("nccl_scaling", ["n0", "n1"]))
+    says = view.screen(Path("/x"), failed.run, failed.verdicts)
+    assert "measured: " not in says
+    assert "next: " not in says
+
+
+@for_each(
+    ("discovery", 2, "bash infrastructure-validation/scripts/smoke_test.sh --nodes 2"),
+    ("nccl_scaling", 1, "bash infrastructure-validation/scripts/nccl_run_with_monitoring.sh --nodes 1"),
+    ("run_1gpu", 1, "sbatch training/slurm/run_ddp_1node.sbatch"),
+    ("run_ddp_1node", 1, "bringup compare"),
+    ("run_fsdp_2node", 2, "bringup compare"),
+)
+def test_the_next_phase_is_one_that_these_nodes_can_run(phase, nodes, command):
+    run = a_run(phase, [f"n{number}" for number in range(nodes)])
+    verdicts = judged_of(a_verdict(outcome=Outcome.PASS), run=run).verdicts
+    assert view.View(run, verdicts).next.startswith(command)
+
+
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
     def pairs(*names: str) -> str:
         return screen(*(a_verdict("smoke.fs.pair.write", pair, Outcome.FAIL, "no", expected="yes") for pair in names))

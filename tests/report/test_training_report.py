@@ -19,7 +19,7 @@ from bringup.report.training import chapters as training
 from bringup.report.training import lines as made_of_several
 from bringup.report.training.chapters import NOT_RECORDED
 from bringup.report.training.trained import layout
-from bringup.training.records import CollectiveTime, Communication, RunArgs, TrainMetrics
+from bringup.training.records import CollectiveTime, Communication, Memory, RunArgs, TrainMetrics
 from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from trained_runs import RECORDS, run_of
@@ -29,6 +29,7 @@ TITLES = [
     "CPU and memory", "Network", "Takeaways", "DDP, FSDP and HSDP beside each other", "When to use which", "Assessment",
 ]  # fmt: skip
 KINDS = ("say", "fact", "nodes", "gpus", "worst")
+GIB = {"host_rss_gib": 1.0, "device_allocated_gib": 10.0, "device_reserved_gib": 12.0}
 STEPS_AT = 1795447377.2  # unix seconds on n0 in run_ddp_2node
 MONITOR = """\
 n0,1795447377.5,10.0,1.5,1000000000,0,50,300,40,0.1,,
@@ -170,6 +171,15 @@ def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: P
     assert chapter_lines["Network"]["sent over interfaces in the measured steps"] == ["2 GB"]
 
 
+def test_of_a_gpu_the_allocator_shows_what_was_allocated_active_and_reserved_and_of_a_cpu_it_has_no_line():
+    run = a_training("run_fsdp_2node")
+    assert "GPU" not in lines(run)
+    of_gpu: Any = SimpleNamespace(metrics=SimpleNamespace(memory=Memory(**GIB, device_active_gib=11.5)))
+    assert made_of_several.gpu_memory(of_gpu) == "10.00 GiB allocated, 11.5 GiB active, 12 GiB reserved"
+    earlier: Any = SimpleNamespace(metrics=SimpleNamespace(memory=Memory(**GIB)))
+    assert made_of_several.gpu_memory(earlier) == "10.00 GiB allocated, 12 GiB reserved"
+
+
 def test_what_went_over_nvlink_and_pcie_is_counted_from_the_samples(tmp_path: Path) -> None:
     samples = (
         "n0,1795447402.5,10.0,1.5,0,0,50,300,40,0.1,,\n"
@@ -218,7 +228,7 @@ def test_what_the_numbers_of_trainings_that_passed_say():
     assert fastest.endswith("; 14.0 % of a step was communication that nothing overlapped.")
     assert memory.startswith("Least memory: FSDP on 4 ranks: its fullest rank held 25 % of the parameters, and 0.8 MiB")
     which = sentences("DDP, FSDP and HSDP beside each other", *runs).splitlines()[0]
-    assert which.startswith("Which strategy on 4 ranks of 2 nodes: cannot tell: no GPU was at work")
+    assert which.startswith("Which strategy on 4 ranks of 2 nodes: cannot tell, because no GPU was at work")
     assert sentences("Takeaways", *runs).startswith("Confirmed: the strategy that trained is the one")
 
 

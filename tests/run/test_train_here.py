@@ -241,7 +241,7 @@ def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path,
     assert main(["compare", *folders]) == 0
     table = capfd.readouterr().out
     assert table.count("PASS") == len(folders)
-    two_of_one_size = "Which strategy on 2 ranks of 1 node: cannot tell: no GPU was at work" in table
+    two_of_one_size = "Which strategy on 2 ranks of 1 node: cannot tell, because no GPU was at work" in table
     assert two_of_one_size == (len(folders) > 2)
 
 

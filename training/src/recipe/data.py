@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from bringup.kernel.characters import many
 from transformers import AutoTokenizer
 
 from recipe import group
@@ -194,7 +195,7 @@ def together(make: Callable[[], T], args: Args | None = None) -> T:
         problem = str(cannot_load("model", args.model, error, f"hf download {args.model}"))
     failed = {rank: text for rank, text in enumerate(group.gather(problem)) if text is not None}
     for rank, text in failed.items():
-        raise Refused(f"{text} (so says rank {rank}; {len(failed)} of {group.WORLD} rank(s) failed)")
+        raise Refused(f"{text} (so says rank {rank}; {len(failed)} of {many(group.WORLD, 'rank')} failed)")
     return made  # type: ignore[return-value]  # no problem, so it was made
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from bringup.kernel.characters import many
 from bringup.kernel.errors import ModelError
 from bringup.training.formulae import memory
 from bringup.training.formulae.memory import Parts
@@ -62,10 +63,10 @@ def require(needed: int, resolved: RunArgs, hosts: list[str]) -> None:
         left = {host: (available, of) for host, (_, available, of) in zip(hosts, everyone, strict=True)}
         host = min(left, key=lambda host: left[host][0] - hosts.count(host) * needed)
         ranks, (available, of) = hosts.count(host), left[host]
-        what, whose = f"host memory for the {ranks} rank(s) of a node", f"on {host} ({of})"
+        what, whose = f"host memory for {many(ranks, 'rank')} of a node", f"on {host} ({of})"
     if ranks * needed > available:
         raise Refused(
-            f"{resolved.model} as {job_of(resolved).kind} on {len(hosts)} rank(s): expected room for "
+            f"{resolved.model} as {job_of(resolved).kind} on {many(len(hosts), 'rank')}: expected room for "
             f"{ranks * needed / GIB:.1f} GiB of {what}, observed {available / GIB:.1f} GiB {whose}: "
             "`bringup advise` says which strategy, rows and options fit"
         )

@@ -34,6 +34,7 @@ OF_ALL_RANKS: dict[str, Callable[[Any], Any]] = {
     "host_rss_gib": max,
     "device_allocated_gib": max,
     "device_reserved_gib": max,
+    "device_active_gib": max,
     "device_total_gib": min,
     "allocation_retries": sum,
 }
@@ -150,15 +151,17 @@ def forget_peaks() -> None:
 
 
 def rank_memory() -> Memory:
-    """Return memory of this rank: the peak of its resident host memory; of a GPU the peaks of what torch allocated and
-    reserved, its size, and how often torch had to empty its cache to allocate."""
+    """Return memory of this rank: the peak of its resident host memory; of a GPU the peaks of what torch allocated,
+    held active and reserved, its size, and how often torch had to empty its cache to allocate."""
     of_device: dict[str, Any] = dict.fromkeys(("device_allocated_gib", "device_reserved_gib"))
     if group.CUDA:
+        stats = torch.cuda.memory_stats()
         of_device = {
             "device_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
             "device_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
+            "device_active_gib": stats["active_bytes.all.peak"] / GIB,
             "device_total_gib": torch.cuda.get_device_properties(group.DEVICE).total_memory / GIB,
-            "allocation_retries": int(torch.cuda.memory_stats().get("num_alloc_retries", 0)),
+            "allocation_retries": int(stats.get("num_alloc_retries", 0)),
         }
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts KiB
     return Memory(host_rss_gib=host, **of_device)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from bringup.kernel.characters import many
 from bringup.training.formulae.models import shard_sizes
 from bringup.training.records import ObservedStrategy, RunArgs
 
@@ -63,14 +64,14 @@ class Expected:
 def require_places(expected: Expected, hosts: list[str]) -> None:
     """Refuse too few ranks or the wrong number of hosts. `hosts`: index = rank, the name that each rank gave."""
     kind, distinct, advice = expected.kind, sorted(set(hosts)), ADVICE[expected.kind]
-    where = f"{len(hosts)} rank(s) on {len(distinct)} host(s) ({_short(distinct)})"
+    where = f"{many(len(hosts), 'rank')} on {many(len(distinct), 'host')} ({_short(distinct)})"
     if kind != "single" and len(hosts) < 2:
         raise other_kind(expected, "single", where, "on 2 or more ranks")
     if len(distinct) < expected.min_hosts:
         wanted = f"across {expected.min_hosts} or more hosts"
         advice = "use the single-node entrypoint, or sbatch --nodes=2 or more"
     elif expected.max_hosts is not None and len(distinct) > expected.max_hosts:
-        wanted, advice = f"on {expected.max_hosts} host(s)", "use the multi-node entrypoint"
+        wanted, advice = f"on {many(expected.max_hosts, 'host')}", "use the multi-node entrypoint"
     elif kind == "single" and len(hosts) > 1:
         wanted = "on one rank"
     else:
@@ -93,7 +94,7 @@ def shard_group(hosts: list[str], wanted: int | None = None) -> int:
     if wanted is not None and wanted not in sizes:
         raise Refused(
             f"--shard-size {wanted}: expected a part of a host or whole hosts, and 2 groups or more, observed "
-            f"{len(counted)} host(s) of {size} rank(s): give {' or '.join(map(str, sizes)) or 'more hosts'}"
+            f"{many(len(counted), 'host')} of {many(size, 'rank')}: give {' or '.join(map(str, sizes)) or 'more hosts'}"
         )
     return wanted or size
 
@@ -127,7 +128,7 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
     if scattered:
         hosts = sorted({observed.hosts[rank] for rank in scattered[0]})
         raise NotPromised(
-            f"expected hsdp with every shard group inside {asked.hosts_of_group} host(s), observed group "
+            f"expected hsdp with every shard group inside {many(asked.hosts_of_group, 'host')}, observed group "
             f"{scattered[0]} on {_short(hosts)}: {ADVICE['hsdp']}",
             ("train.shard.inside_node", len(scattered), "count"),
         )

@@ -17,6 +17,7 @@ import gpus
 import pulse
 import transformers
 import transport
+from bringup.kernel.characters import many
 from bringup.kernel.records import write_record
 from bringup.training.formulae import flops
 from bringup.training.formulae.models import CHUNKED_LOSS
@@ -302,7 +303,9 @@ class Run:
         meter.forget_peaks()
         if group.RANK == 0:
             self.facts.saw("train.strategy", seen.kind, "text", "job")
+        by = f", collectives by {seen.backend}" if len(seen.hosts) > 1 else ""
         say_once(
-            f"{seen.kind} on {len(seen.hosts)} rank(s), {len(set(seen.hosts))} host(s), {seen.backend}; {seen.wrapper} "
-            f"{' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} parameters per rank"
+            f"{seen.kind} on {many(len(seen.hosts), 'rank')} of {many(len(set(seen.hosts)), 'host')}{by}: "
+            f"{seen.wrapper}, parameters {' '.join(seen.placements)}, {seen.parameters_local_max:,} of "
+            f"{seen.parameters:,} on the fullest rank"
         )

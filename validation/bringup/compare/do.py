@@ -20,7 +20,7 @@ from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, as_json
 from bringup.readers import slurm as answers
 from bringup.report import advice as advice_text
-from bringup.report import outputs, terminal, text
+from bringup.report import known_runs, outputs, terminal, text
 from bringup.run import discovered, slurm
 from bringup.run import site as at_site
 from bringup.training import varied as sweeps
@@ -35,7 +35,10 @@ def do_compare(arguments: argparse.Namespace) -> int:
     if arguments.baseline is not None:
         return _against_baseline(arguments)
     profile = named_profile(arguments.profile)
-    runs, varied = _training_runs(arguments.runs, profile)
+    folders = arguments.runs or known_runs.trainings()
+    if not arguments.runs:
+        complain(f"no RUN was named: the newest trainings are {', '.join(folder.name for folder in folders)}")
+    runs, varied = _training_runs(folders, profile)
     if len(runs) < 2:
         raise UsageError(
             "compare needs at least two training runs, or a playbook that has them; of scripts run one by one: "
@@ -119,7 +122,8 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
     if arguments.vary:
         raise UsageError("--vary and --baseline exclude each other: a regression is judged at the same arguments")
     profile = named_profile(arguments.profile)
-    (later, _), (earlier, _) = _training_runs(arguments.runs, profile), _training_runs(arguments.baseline, profile)
+    named = arguments.runs or [known_runs.called(known_runs.LAST)]
+    (later, _), (earlier, _) = _training_runs(named, profile), _training_runs(arguments.baseline, profile)
     for entry in [*earlier, *later]:
         if entry.not_judged is not None:
             raise UsageError(

@@ -55,7 +55,11 @@ VERBS: dict[str, dict[str, Verb]] = {
     COMPARE: {
         "compare": verb(
             "trainings side by side; --baseline: slower than it was?",
-            runs("runs; or folders that hold metrics.json and run_args.json, which are not judged"),
+            runs(
+                "default: the newest trainings that are alike; or folders that hold metrics.json and run_args.json, "
+                "which are not judged",
+                default=[],
+            ),
             arg(
                 "--baseline",
                 type=RunName,
@@ -70,7 +74,7 @@ VERBS: dict[str, dict[str, Verb]] = {
             ),
             JUDGE_WITH,
             flag("--json", "one JSON array instead of the table"),
-            example="bringup compare last",
+            example="bringup compare",
         ),
         "history": verb(
             "all runs over time: is the newest one slower?",

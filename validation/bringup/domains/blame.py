@@ -20,6 +20,15 @@ _DIVIDED, _COUNTED = "discovery.gpu.mig", ("discovery.gpu.count", "discovery.gpu
 _SENT_AGAIN = ("load.tcp_sent_again", "load.rdma_sent_again")
 _SPEEDS = ("GB/s", "us", "ratio")
 _PORTS = ("discovery.rdma.active", "discovery.rdma.same")
+_PART_OF = {  # begin of a gate of smoke -> the part of the phase that brings its evidence
+    "smoke.compute.": "compute",
+    "smoke.storage.": "storage",
+    "smoke.fs.": "folder",
+    "smoke.time_limit.": "warning",
+    "smoke.requeue": "requeue",
+    **dict.fromkeys(("smoke.gpu.", "smoke.cpu.", "smoke.jobs.", "smoke.node.", "smoke.bad_exit"), "binding"),
+    **dict.fromkeys(("smoke.exit_code", "smoke.memory.", "smoke.array", "smoke.dependency.", "smoke.queue."), "jobs"),
+}
 _ALL_ALIKE = ("refused",)  # all ranks say it together: none is first
 
 
@@ -27,7 +36,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     """Name the first rank that failed as the cause of the exit code, beside the end of those it took along.
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
-    verdicts = _of_slurm(_sent_again(verdicts, run), seen)
+    verdicts = _of_parts(_of_slurm(_sent_again(verdicts, run), seen), seen)
     if not PHASES[run.phase].is_training:
         return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [v for v in verdicts.verdicts if v.gate == RANK_FINISHED and _failed(v) and v.value not in _ALL_ALIKE]
@@ -71,6 +80,18 @@ def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
         return {"cause": f"{v.cause}; {first} ({where})"} if is_open else None
 
     return changed(verdicts, change)
+
+
+def _of_parts(verdicts: Verdicts, seen: Seen) -> Verdicts:
+    """Say of what did not arrive because its part of smoke was not wanted that this is why, and nothing of Slurm."""
+    left_out = [str(part.value) for part in seen.of("run.part_left_out")]
+    words = f"parts of smoke that were left out by hand (BRINGUP_SMOKE_PARTS): {', '.join(left_out)}"
+
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        part = next((part for begin, part in _PART_OF.items() if v.gate.startswith(begin)), None)
+        return {"cause": words} if v.kind is Kind.ABSENT and part in left_out else None
+
+    return changed(verdicts, change) if left_out else verdicts
 
 
 def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:

@@ -129,6 +129,14 @@ def _not_opened(text: str, where: str) -> Parsed:
     return parsed
 
 
+def _parts_left_out(text: str, where: str) -> Parsed:
+    """Return the parts of smoke that its user did not want (BRINGUP_SMOKE_PARTS)."""
+    parsed = Parsed()
+    for number, part in enumerate(text.split(), start=1):
+        parsed.saw("run.part_left_out", "job", part, "text", f"{where}:{number}")
+    return parsed
+
+
 def _step(file: File) -> Parsed:
     """Report a damaged list of the tasks of a step. Good ones are read with the files of their step."""
     if speakers.step(file.text, file.run.ran_on) is not None:
@@ -145,6 +153,7 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"mpi-list\.txt": _alone(slurm.mpi_list),
     r"ping\.txt": _alone(slurm.ping),
     r"not-opened\.txt": _alone(_not_opened),
+    r"parts-left-out\.txt": _alone(_parts_left_out),
     r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: slurm.ended_job(
         file.text, file.where, name=file.name["job"].replace("-", "_")
     ),

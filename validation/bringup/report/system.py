@@ -21,6 +21,7 @@ class _Table(Record):
 TABLE = known("cluster_facts", _Table)
 OF_NODES = tuple(fact for topic in TABLE.topics.values() for fact in topic.items())
 CLUSTER = "slurm.config.ClusterName"
+INTERFACES = "inventory.network"
 PARTITIONS = "slurm.partitions"
 _CPU = re.compile(r"cores (\d+), threads (\d+)")
 NO_MAJORITY = "nodes differ, without a majority"
@@ -98,12 +99,19 @@ def in_words(observation: Observation) -> str:
     if value is None:
         return ""
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        counted = observation.quantity == INTERFACES
+        return ", ".join(_counted(str(each)) if counted else str(each) for each in value)
     if observation.quantity == "discovery.cpu.topology" and (counts := _CPU.search(str(value))) is not None:
         return f"{value}, SMT {'on' if int(counts[2]) > int(counts[1]) else 'off'}"
     if observation.unit == "GiB":  # what a kernel keeps for itself differs by megabytes
         return f"{float(value):.0f} GiB"
     return str(value)
+
+
+def _counted(setting: str) -> str:
+    """Write `1 × virtual, …, MTU 1500` for `virtual, …, MTU 1500=1`, and `default route over none`."""
+    name, _, value = setting.rpartition("=")
+    return f"{value} × {name}" if value.isdigit() else f"{name} {value}"
 
 
 def _fact(what: str, by_node: dict[str, str]) -> Fact | None:

@@ -12,11 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
+from bringup.kernel.answers import in_words, number_of
 from bringup.kernel.facts import hostlist
 from bringup.kernel.facts.names import listed, shortened
 from bringup.kernel.facts.parsed import is_number
 from bringup.kernel.plan import catalogue, transports
 from bringup.kernel.plan import subjects as naming
+from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
 from bringup.kernel.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts
@@ -30,6 +32,7 @@ MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two
 _LIMITS = ("at_least", "at_most", "between", "near_peers")  # rules that leave room: the number itself says more
 _COUNTED = ("count", "flag", "text", "sum")
+_SHOWN = {gate for claim in CLAIMS for gate in claim.shows}
 _Key = tuple[object, ...]
 
 
@@ -103,6 +106,26 @@ class View:
             for gate, alike, limit in passed + open_ended
             if gate not in elsewhere
         }
+
+    @property
+    def numbers(self) -> list[str]:
+        """Say the numbers that the answers show, of what passed: others are said in a line of their own."""
+        passed = self.passed
+        by_gate = {gate: passed[gate] for gate in passed if gate in _SHOWN}
+        return [in_words(number) for alike in by_gate.values() if (number := number_of(alike)) is not None]
+
+    @property
+    def next(self) -> str:
+        """Return the command of the phase after this one, for who starts them one by one; empty where one did not
+        pass: what to do is said there."""
+        if self.verdicts.outcome.exit_code:
+            return ""
+        if PHASES[self.run.phase].is_training and not PHASES[self.run.phase].one_gpu:
+            return "bringup compare"
+        nodes, phases = len(self.run.nodes), list(PHASES.values())
+        later = phases[phases.index(PHASES[self.run.phase]) + 1 :]
+        fitting = (phase for phase in later if phase.lacks(nodes, self.run.gpus_per_node) is None)
+        return next((phase.command(nodes) for phase in fitting), "")
 
     @cached_property
     def collectives(self) -> dict[str, list[collectives.Row]]:

@@ -154,7 +154,7 @@ def _claim(
     phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
     taking_part = {id(item.run): item.run for item in bearing}.values()
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
-    shown = (_number([item for item in bearing if item.verdict.gate == gate]) for gate in claim.shows)
+    shown = (number_of([item.verdict for item in bearing if item.verdict.gate == gate]) for gate in claim.shows)
     plain = ClaimAnswer(
         claim=claim.id,
         says=claim.says,
@@ -272,16 +272,17 @@ def _title(name: str) -> str:
     return GATES[name].guide.title if name in GATES else PHASES[name].title if name in PHASES else name
 
 
-def _number(evidence: Sequence[_Evidence]) -> Measured | None:
-    """Return the value of the largest scale. Of several nodes, pairs or ranks: the worst one, closest to its limit."""
-    values = [item for item in evidence if item.verdict.value is not None]
+def number_of(verdicts: Sequence[Verdict]) -> Measured | None:
+    """Return the value of one gate at the largest scale. Of several nodes, pairs or ranks: the worst one, closest to
+    its limit."""
+    values = [verdict for verdict in verdicts if verdict.value is not None]
     if not values:
         return None
-    widest = max((subjects.nodes_of_scale(item.verdict.subject) or 0 for item in values), default=0)
-    values = [item for item in values if (subjects.nodes_of_scale(item.verdict.subject) or 0) == widest]
-    numbers = [(float(item.verdict.value), item) for item in values if isinstance(item.verdict.value, int | float)]
-    worst_of = min if values[0].verdict.rule == "at_least" else max
-    chosen = (worst_of(numbers, key=lambda each: each[0])[1] if numbers else values[0]).verdict
+    widest = max((subjects.nodes_of_scale(verdict.subject) or 0 for verdict in values), default=0)
+    values = [verdict for verdict in values if (subjects.nodes_of_scale(verdict.subject) or 0) == widest]
+    numbers = [(float(verdict.value), verdict) for verdict in values if isinstance(verdict.value, int | float)]
+    worst_of = min if values[0].rule == "at_least" else max
+    chosen = worst_of(numbers, key=lambda each: each[0])[1] if numbers else values[0]
     assert chosen.value is not None
     return Measured(
         name=chosen.gate.partition(".")[2].removesuffix(".busbw"),

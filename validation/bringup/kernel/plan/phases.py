@@ -38,6 +38,12 @@ class Phase:
         """Say whether to sbatch it; otherwise bash it on the login host."""
         return self.script.endswith(".sbatch")
 
+    def command(self, nodes: int) -> str:
+        """Return what starts it by hand on so many nodes, from the repository root."""
+        if not self.submit:
+            return f"bash {self.script} --nodes {nodes}"
+        return f"sbatch {f'--nodes={nodes} ' if self.max_nodes is None else ''}{self.script}"
+
     @property
     def results(self) -> str:
         """Return the folder of the runs, from the repository root."""

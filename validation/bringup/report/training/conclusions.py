@@ -105,7 +105,7 @@ def compared(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Compared:
 def strategies(runs: Sequence[Trained], compared: Compared) -> list[str]:
     """Compare speed and memory of the strategies at the same number of ranks, say why, and which to take."""
     if isinstance(compared, str) or len({row.entry.metrics.observed.kind for row in compared.rows}) < 2:
-        alone = "no training with another strategy, whose evidence holds, lies beside it."
+        alone = "no training with another strategy lies beside it, whose evidence holds; see bringup compare."
         why = (isinstance(compared, str) and compared) or alone
         return [] if all(run.metrics.world_size == 1 for run in runs) else [f"Not compared: {why}"]
     sentences = []

@@ -126,7 +126,9 @@ def gpu_memory(trained: Trained) -> str | None:
     memory = trained.metrics.memory
     if memory.device_allocated_gib is None:
         return None
-    return f"{memory.device_allocated_gib:.2f} GiB allocated, {words(memory.device_reserved_gib)} GiB reserved"
+    kinds = {"active": memory.device_active_gib, "reserved": memory.device_reserved_gib}
+    others = "".join(f", {words(gib)} GiB {kind}" for kind, gib in kinds.items() if gib is not None)
+    return f"{memory.device_allocated_gib:.2f} GiB allocated{others}"
 
 
 def layers(trained: Trained) -> str:

@@ -163,13 +163,13 @@ def recommend(beside: SideBySide) -> Recommended:
     objection = _objection(candidates)
     if objection is not None:
         after = ["Next: the same runs on the GPUs of this cluster."] if _no_gpu(candidates) else []
-        return Recommended([f"{where}: cannot tell: {objection}."], reasons, after)
+        return Recommended([f"{where}: cannot tell, because {objection}."], reasons, after)
     chosen = next((run for run in candidates if run.memory is None or run.memory <= FULL), fastest)
     near = _as_fast(chosen, candidates)
     if near and min(run.runs for run in (chosen, *near)) == 1:
         names = " and ".join(run.name for run in (chosen, *near))
         alike = f"{names} are within {ONE_RUN:.0%} of each other, by one run of one of them".replace("%", " %")
-        return Recommended([f"{where}: cannot tell: {alike}. Repeat them in turn.", *set_aside], reasons)
+        return Recommended([f"{where}: cannot tell, because {alike}. Repeat them in turn.", *set_aside], reasons)
     alike = f"Within {100 * TOKENS_PER_S.exclude:.0f} % of it: {', '.join(run.name for run in near)}."
     choice = [f"{where}: {chosen.name}.", *[alike] * bool(near), *set_aside]
     if chosen is not fastest:
@@ -198,7 +198,7 @@ def why(theirs: Numbers, ours: Numbers) -> str:
         ours_s, theirs_s = (run.row.metrics.step_time_s.p50 for run in (ours, theirs))
         longer_s, exposed_s = ours_s - theirs_s, ours.exposed * ours_s - theirs.exposed * theirs_s
         if longer_s > 0 and exposed_s > longer_s:  # what it computes became shorter
-            sentence += f": a step takes {1e3 * longer_s:.0f} ms longer, and this part of it {1e3 * exposed_s:.0f} ms"
+            sentence += f": it grew by {1e3 * exposed_s:.0f} ms, and the step by {1e3 * longer_s:.0f} ms"
         elif longer_s > 0 and exposed_s > 0:
             sentence += (
                 f": a step takes {1e3 * longer_s:.0f} ms longer, of which that explains {1e3 * exposed_s:.0f} ms"

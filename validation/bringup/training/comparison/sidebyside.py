@@ -139,8 +139,13 @@ class SideBySide:
             numbers = iter(range(1, several + 1))
             heads = [f"{each} #{next(numbers)}" if each == head and several > 1 else each for each in heads]
         lines = [list(line) for line in zip(self.header, *self.cells, strict=True)]
-        named = ("run", "strategy", "ranks", "hosts")
+        named = ["run", "strategy", "ranks", "hosts", *(["MFU"] if self._on_a_cpu else [])]
         return ["", *heads], [line for line in lines if line[0] not in named and set(line[1:]) != {"none"}]
+
+    @property
+    def _on_a_cpu(self) -> bool:
+        """Say whether no run has a GPU, of whose peak MFU is a share."""
+        return all(device == "cpu" for row in self.rows for device in row.metrics.observed.devices)
 
     @property
     def unlike(self) -> list[str]:
@@ -162,7 +167,7 @@ class SideBySide:
             (f"{what}: {why}", head)
             for head, row in zip(self.columns[0][1:], self.rows, strict=True)
             for what, value, why in (
-                ("MFU", row.metrics.mfu, row.metrics.mfu_reason),
+                *([] if self._on_a_cpu else [("MFU", row.metrics.mfu, row.metrics.mfu_reason)]),
                 ("exposed comm.", row.metrics.communication_share, row.metrics.communication_reason),
             )
             if value is None and why and row.metrics.world_size > 1
@@ -208,7 +213,10 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
     within = f"agree within {tolerance:g} ({base.args.compute_dtype})"
     kept = "unknown dtype, no tolerance" if tolerance is None else within
-    note = f"loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
+    note = (
+        f"loss gap: the largest of a step, against {base.folder.name} (train.loss.agrees judges the mean of all); "
+        f"losses must {kept}; tokens/s: all ranks, steady window"
+    )
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
 
 

@@ -195,6 +195,7 @@ class Memory(Record):
     host_rss_gib: NonNegative
     device_allocated_gib: NonNegative | None
     device_reserved_gib: NonNegative | None
+    device_active_gib: NonNegative | None = None  # allocated, and freed while a stream still used it
     device_total_gib: NonNegative | None = None  # of the smallest card
     allocation_retries: int | None = Field(default=None, ge=0)  # over all ranks: a full card, whose cache was emptied
 
