@@ -5,7 +5,7 @@ from pathlib import Path
 import predictors
 import pytest
 from bringup.domains import parts
-from bringup.kernel.records import read_record
+from bringup.kernel.records import known, read_record
 from bringup.training.formulae import flops, published
 from bringup.training.formulae.models import load
 from bringup.training.records import TrainMetrics
@@ -88,7 +88,7 @@ def test_published_speeds_lie_inside_the_range_where_a_bandwidth_is_known():
 
 
 def test_published_memory_is_what_is_predicted_of_the_program_that_published_it():
-    rows = predictors.known(predictors.Reserved, "reserved")
+    rows = known("reserved", list[predictors.Reserved])
     assert len(rows) == 14
     assert all(0.95 <= predictors.ratio_of(row) <= 1.06 for row in rows)
     active = [predictors.ratio_of(row) for row in rows if row.quantity == "active"]

@@ -107,7 +107,7 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16, sharded, attention):
             model.model(input_ids=torch.zeros(rows, tokens, dtype=torch.long), use_cache=False)
         return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
-    shape = models.dense_decoder("small", 1, 64, 4, 2, 16, 160, 512, tied=False)
+    shape = models.shape_of({"model_type": "llama", "num_hidden_layers": 1, **sizes}, "small")
     width, is_eager = 2 if bf16 else 4, attention == "eager"
     kind = "fsdp" if sharded else "single"
     job = Job(kind, 1, 2, tokens, rows, compute_bytes=width, eager_attention=is_eager)

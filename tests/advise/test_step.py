@@ -7,7 +7,7 @@ import pytest
 from bringup.kernel.errors import RecordError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Observation, read_record
-from bringup.report.training import communication
+from bringup.report.training import lines
 from bringup.training.advise import answer, bandwidth
 from bringup.training.formulae import models
 from bringup.training.records import RunArgs, TrainMetrics
@@ -36,7 +36,7 @@ def kept(folder: Path) -> TrainMetrics | RecordError | None:
 
 
 def predicted_of(reference, gpu=H100, curve=None) -> answer.Times:
-    return communication.predicted_step(reference, PROFILE, args(), gpu, curve, SHAPE)
+    return lines.predicted_step(reference, PROFILE, args(), gpu, curve, SHAPE)
 
 
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path):
@@ -53,7 +53,7 @@ def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path):
     folder = kept_reference(tmp_path, json.dumps(reference))
     measured = predicted_of(kept(folder)).compute
     assert measured is not None and measured[0] == measured[1] > assumed[1]  # 0.2 is below all that was published
-    recomputed = communication.predicted_step(
+    recomputed = lines.predicted_step(
         kept(folder), PROFILE, args().model_copy(update={"activation_checkpointing": True}), H100, None, SHAPE
     )
     assert recomputed.compute == measured  # the one-GPU run recomputed too

@@ -27,7 +27,7 @@ def test_the_finding_stands_with_its_line_of_evidence_and_what_to_run(faulty):
     assert MISSING in text
     assert "nvidia-smi" in text
     assert "nvidia-bug-report.sh" in text
-    assert "| Slurm | 22.05.8 |" in text
+    assert re.search(r"\| Slurm +\| 22.05.8 +\|", text)
 
 
 def test_the_gpu_of_a_driver_message_is_marked_and_the_message_is_quoted(faulty):
@@ -55,9 +55,9 @@ def test_the_gpu_of_a_driver_message_is_marked_and_the_message_is_quoted(faulty)
     path.write_text(whole.replace('kernel_log.xids", "value": 0', 'kernel_log.xids", "value": 1', 1))
     text = ticket.text("n1", [judge_folder(reseal(faulty))])
     assert f"`{says}`" in text
-    assert [line.split("|")[1:3] for line in text.splitlines() if "| GPU-" in line] == [
-        [" GPU-a ", " yes "],
-        [" GPU-b ", "  "],
+    assert [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines() if "| GPU-" in line] == [
+        ["GPU-a", "yes"],
+        ["GPU-b", ""],
     ]
     assert "A drained node starts no `srun`" in text
 

@@ -3,7 +3,6 @@
 import re
 import shutil
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -294,6 +293,6 @@ def test_every_source_that_a_line_reads_is_there() -> None:
     assert set(sources["gpus"]) <= set(monitor.GPU_COLUMNS)
     assert set(sources["nodes"]) <= set(monitor.COLUMNS)
     assert set(sources["fact"]) <= {what for what, _ in system.OF_NODES}
-    assert all(callable(attrgetter(name)(made_of_several)) for name in sources["say"])
+    assert all(callable(getattr(made_of_several, name)) for name in sources["say"])
     assert set(layout().not_on_a_cpu) <= {name for chapter in chapters for name in chapter}
     assert set(layout().confirmed) <= GATES.keys()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from bringup.compare import history, noise, regression
-from bringup.training.comparison.measures import MEASURES
+from bringup.training.comparison.entries import MEASURES
 from scipy import stats
 
 CHECKS, ROWS = 1000, 20

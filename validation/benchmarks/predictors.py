@@ -9,37 +9,41 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-import yaml
 from bringup.kernel.plan import ceiling
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.ceiling import Mfu
 from bringup.kernel.plan.expectation import Share
-from bringup.kernel.records import Record
+from bringup.kernel.records import Record, known
 from bringup.training.advise import answer
-from bringup.training.formulae import memory, published
-from bringup.training.formulae.models import Job, dense_decoder, load
+from bringup.training.formulae import memory, models, published
+from bringup.training.formulae.models import Job, load
 from bringup.training.records import ModelShape, elements
-from pydantic import TypeAdapter
 
 ROOT = Path(__file__).resolve().parents[2]
 INTO = ROOT / "docs/results/predictors.md"
 PROFILES = {"H100": "h100-8x400g", "H200": "h200-8x400g", "A100": "a100-8x200g", "B200": "b200-8x400g"}
+FIELDS = ("num_hidden_layers", "hidden_size", "num_key_value_heads", "intermediate_size", "vocab_size")
+
+
+def llama(name: str, *sizes: int, tied: bool = False) -> ModelShape:
+    """Return the shape of a Llama with heads of 128. sizes: as FIELDS."""
+    heads = {"num_attention_heads": sizes[1] // 128, "tie_word_embeddings": tied}
+    return models.shape_of({"model_type": "llama", **heads, **dict(zip(FIELDS, sizes, strict=True))}, name)
+
+
 LLAMA_2 = {
-    7: dense_decoder("7B", 32, 4096, 32, 32, 128, 11008, 32000, tied=False),
-    13: dense_decoder("13B", 40, 5120, 40, 40, 128, 13824, 32000, tied=False),
-    34: dense_decoder("34B", 48, 8192, 64, 8, 128, 22016, 32000, tied=False),
-    70: dense_decoder("70B", 80, 8192, 64, 8, 128, 28672, 32000, tied=False),
+    7: llama("7B", 32, 4096, 32, 11008, 32000),
+    13: llama("13B", 40, 5120, 40, 13824, 32000),
+    34: llama("34B", 48, 8192, 8, 22016, 32000),
+    70: llama("70B", 80, 8192, 8, 28672, 32000),
 }
 MPT = {  # of llm-foundry: two matrices of 4 x hidden count as the three of a Llama of 8/3
-    billions: dense_decoder(
-        f"MPT-{billions}B", layers, hidden, hidden // 128, hidden // 128, 128, 8 * hidden // 3, 50368, tied=True
-    )
+    billions: llama(f"MPT-{billions}B", layers, hidden, hidden // 128, 8 * hidden // 3, 50368, tied=True)
     for billions, layers, hidden in ((3, 32, 2560), (7, 32, 4096), (13, 40, 5120), (30, 48, 7168), (70, 80, 8192))
 }
 LEAST_APART = 12  # bytes of a logit where the loss is not one kernel: log-softmax, its gradient, that of the logits
-T = TypeVar("T", bound=Record)
 Inside = Literal["inside", "below", "above", "unknown"]
 
 
@@ -275,14 +279,9 @@ def _range(speed: Speed) -> str:
     return f"{speed.low:,.0f} to {speed.high:,.0f} | {speed.high / speed.low:.2f}"
 
 
-def known(kind: type[T], file: str) -> list[T]:
-    """The rows of a file of validation/known, read strictly."""
-    return TypeAdapter(list[kind]).validate_python(yaml.safe_load((ROOT / f"validation/known/{file}.yaml").read_text()))  # type: ignore[valid-type]  # a type
-
-
 def written() -> str:
     speeds = [speed_of(row) for row in published.all_published()]
-    return page(speeds, known(Reserved, "reserved"), known(BusBandwidth, "busbw"))
+    return page(speeds, known("reserved", list[Reserved]), known("busbw", list[BusBandwidth]))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from bringup.compare import noise
-from bringup.compare.chance import most_events
 from bringup.kernel.characters import many
 from bringup.kernel.facts.parsed import is_number
 from bringup.kernel.judge import Judged
@@ -28,8 +27,8 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.expectation import SPEEDS
 from bringup.kernel.records import Outcome, SlurmCluster
 from bringup.kernel.records.grouped import grouped
-from bringup.training.comparison.entries import REPEATED
-from bringup.training.comparison.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
+from bringup.training.comparison.entries import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
+from bringup.training.records import ARGUMENTS
 from bringup.training.records.folder import records_of
 
 NEWEST = 3
@@ -167,7 +166,7 @@ def compared(judged: Iterable[Judged]) -> str:
                 wrong[_device(seen.subject)] += seen.value > 0
     parts = [
         f"{kind}: {lasted:.3g} device-hours, {wrong[kind]} findings, so at most one in "
-        f"{lasted / most_events(wrong[kind]):.3g} (95 %)"
+        f"{lasted / noise.most_events(wrong[kind]):.3g} (95 %)"
         for kind, lasted in sorted(hours.items())
     ]
     return f"silent corruption, compared bit by bit: {'; '.join(parts)}" if parts else ""
@@ -210,7 +209,8 @@ def _of_training(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]
     if (records := records_of(run)) is None:
         return
     arguments = records.args.model_dump(mode="json")
-    same = json.dumps({name: value for name, value in arguments.items() if name not in REPEATED}, sort_keys=True)
+    kept = {name: value for name, value in arguments.items() if name not in ARGUMENTS["repeated"]}
+    same = json.dumps(kept, sort_keys=True)
     where = f"{run.run.phase}, {records.args.model}, {_shape(run)}"
     for measure in (TOKENS_PER_S, MFU):
         value = measure.read(records.metrics)

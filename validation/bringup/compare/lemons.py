@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from bringup.compare.chance import log_choose
 from bringup.compare.noise import FALSE_ALARMS
 from bringup.readers.slurm import AccountedJob
 
@@ -112,11 +111,16 @@ def chance(strata: Iterable[tuple[int, int, int]], least: int) -> float:
 def _hypergeometric(total: int, bad: int, drawn: int) -> tuple[int, list[float]]:
     """Return (the least number, probabilities from it on)."""
     first = max(0, bad + drawn - total)
-    whole = log_choose(total, drawn)
+    whole = _log_choose(total, drawn)
     return first, [
-        math.exp(log_choose(bad, number) + log_choose(total - bad, drawn - number) - whole)
+        math.exp(_log_choose(bad, number) + _log_choose(total - bad, drawn - number) - whole)
         for number in range(first, min(bad, drawn) + 1)
     ]
+
+
+def _log_choose(several: int, of_them: int) -> float:
+    """Return the logarithm of a binomial coefficient: it is too large for a float from about 1,030 on."""
+    return math.lgamma(several + 1) - math.lgamma(of_them + 1) - math.lgamma(several - of_them + 1)
 
 
 def _exchangeable(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:

@@ -16,10 +16,9 @@ from bringup.compare import noise
 from bringup.kernel.characters import many
 from bringup.kernel.errors import NotComparable
 from bringup.kernel.records import Outcome, worst
-from bringup.training.comparison.entries import ENVIRONMENT, REPEATED, Entry, refuse_repeated
-from bringup.training.comparison.measures import MEASURES, TOKENS_PER_S, Measure
+from bringup.training.comparison.entries import MEASURES, TOKENS_PER_S, Entry, Measure, refuse_repeated
 from bringup.training.comparison.sidebyside import LOSS_TOLERANCE_NATS
-from bringup.training.records import differing_fields
+from bringup.training.records import ARGUMENTS, differing_fields
 
 _MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than that nothing is known
 _OUTCOMES = {"REGRESSION": Outcome.FAIL, "DISAGREES": Outcome.FAIL, "cannot tell": Outcome.INCOMPLETE}
@@ -66,7 +65,7 @@ def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
             )
     groups: dict[str, tuple[list[Entry], list[Entry]]] = {}
     for entry in later:
-        differing = [differing_fields(candidate.args, entry.args, REPEATED) for candidate in earlier]
+        differing = [differing_fields(candidate.args, entry.args, ARGUMENTS["repeated"]) for candidate in earlier]
         like = [candidate for candidate, fields in zip(earlier, differing, strict=True) if not fields]
         if not like:
             nearest = min(range(len(earlier)), key=lambda index: len(differing[index]))
@@ -101,7 +100,7 @@ def _surroundings(side: str, entries: Sequence[Entry]) -> dict[str, str]:
     """Return what the runs of a side ran on. Raises NotComparable where they differ in more than their nodes."""
     several = [
         {
-            **{name: str(getattr(entry.args, name)) for name in ENVIRONMENT},
+            **{name: str(getattr(entry.args, name)) for name in ARGUMENTS["environment"]},
             "GPU": entry.metrics.gpu0 or "none",
             "cluster": entry.of_cluster or "unknown",
         }

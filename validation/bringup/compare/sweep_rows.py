@@ -15,8 +15,7 @@ from typing import Literal
 from bringup.compare import noise
 from bringup.kernel.plan.phases import NODES
 from bringup.kernel.records import Outcome, SweepRow, worst
-from bringup.training.comparison.entries import Entry
-from bringup.training.comparison.measures import TOKENS_PER_S
+from bringup.training.comparison.entries import TOKENS_PER_S, Entry
 from bringup.training.comparison.sidebyside import number, row_of
 from bringup.training.records import variant_of
 from bringup.training.varied import Settings, as_requested, label

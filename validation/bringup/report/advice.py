@@ -11,16 +11,7 @@ from bringup.report.text import terminal_width
 from bringup.training.formulae.models import NAMES
 from bringup.training.records import Advice, PredictedStrategy
 
-PARTS = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer": "optimizer",
-    "gathered": "copies to compute with",
-    "reduction": "gradients on their way",
-    "activations": "activations",
-    "logits": "logits and loss",
-    "workspace": "workspace",
-}
+WORDS = {"gathered": "copies to compute with", "reduction": "gradients on their way", "logits": "logits and loss"}
 VISIBLE = 0.001  # of the peak: a part that is less for every strategy has no line
 
 
@@ -31,8 +22,8 @@ def _parameters(number: int) -> str:
 def screen(advice: Advice) -> str:
     strategies = advice.strategies
     parts = {
-        part: words
-        for part, words in PARTS.items()
+        part: WORDS.get(part, part)
+        for part in strategies[0].peak_parts_gib
         if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in strategies)
     }
     beside = max(1, ((terminal_width() or 1000) - 30) // 10)  # strategies in the columns of a terminal

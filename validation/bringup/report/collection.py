@@ -11,11 +11,10 @@ from pathlib import Path
 
 from bringup.domains.gpu_names import named
 from bringup.kernel import results
-from bringup.kernel.answers import answers, stand_ins_of
+from bringup.kernel.answers import answers, stand_ins_of, title
 from bringup.kernel.errors import BringupError
 from bringup.kernel.facts.names import first_few, listed
 from bringup.kernel.judge import Judged, judge_folder
-from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
@@ -28,6 +27,7 @@ from bringup.kernel.records import (
     Playbook,
     Run,
     Verdict,
+    known,
     worst,
 )
 from bringup.kernel.results import Absent, RunFolders
@@ -37,13 +37,7 @@ from bringup.report import fleet
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
 _WORST_FIRST = (Mark.FAIL, Mark.INCOMPLETE, Mark.NOT_PROVEN, *_OPEN, Mark.WARN)
-NEVER_SEEN = (
-    ("kernel log cannot be read", "the kernel log is closed to this account (group systemd-journal)"),
-    ("dcgmi is not installed", "DCGM is not installed"),
-    ("ib_write_bw is not installed", "perftest is not installed"),
-    ("ib_write_lat is not installed", "perftest is not installed"),
-)
-"""Words of a probe -> what an ordinary account does not see on a usual image, however often it looks."""
+NEVER_SEEN = known("never_seen", dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -162,7 +156,7 @@ def headline(
         return made
     nodes = dict.fromkeys(node for run in judged for node in run.run.nodes)
     warned = dict.fromkeys(v.gate for run in judged for v in run.verdicts.verdicts if v.outcome is Outcome.WARN)
-    titles = dict.fromkeys(GATES[gate].guide.title if gate in GATES else gate for gate in warned)
+    titles = dict.fromkeys(map(title, warned))
     scope = [f"of {len(nodes)} node{'s'[: len(nodes) != 1]}"] if nodes else []
     because = "; ".join([made.because, *([f"warned: {', '.join(titles)}"] if titles else []), *scope, *aside])
     decision = Decision.EXCEPT if titles else made.decision
@@ -211,7 +205,7 @@ def _unhealthy(judged: Sequence[Judged]) -> str:
     others = [
         v.gate for run in judged for v in run.verdicts.verdicts if v.outcome is Outcome.FAIL and id(v) not in of_nodes
     ]
-    titles = list(dict.fromkeys(GATES[gate].guide.title if gate in GATES else gate for gate in others))
+    titles = list(dict.fromkeys(map(title, others)))
     whole = [f"not of one node: {first_few(titles, 3)}"] if titles else []
     return "; ".join(filter(None, [fleet.standing(judged, nodes).words, *whole]))
 
@@ -219,7 +213,7 @@ def _unhealthy(judged: Sequence[Judged]) -> str:
 def _never_seen_here(answers: Sequence[Answer], verdicts: Iterable[Verdict], ran: Container[str]) -> list[str]:
     """Say what an ordinary account on a usual image cannot see, if nothing else is open. Empty: something else is."""
     gaps = [verdict.cause or "" for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE]
-    excused = [next((says for words, says in NEVER_SEEN if words in cause), "") for cause in gaps]
+    excused = [next((says for words, says in NEVER_SEEN.items() if words in cause), "") for cause in gaps]
     claims = [claim for answer in answers for claim in answer.claims if claim.claim not in _OF_DRILLS]
     without_limit = [claim for claim in claims if claim.is_without_limit]
     rest = {claim.mark for claim in claims if not claim.is_without_limit}

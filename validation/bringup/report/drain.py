@@ -29,6 +29,7 @@ from bringup.kernel.plan.rules import FLEET
 from bringup.kernel.records import Action, Outcome, Run
 from bringup.kernel.records.grouped import grouped
 from bringup.report import fleet
+from bringup.report.fleet import COSTS
 from bringup.report.text import plain
 
 OWNER = "bringup: "
@@ -72,7 +73,6 @@ def read_reason(text: str | None) -> Reason | None:
 STATE_GATE = "discovery.node.state"
 _NAMED = 3
 SHORTENED = re.compile(r" and \d+ more$")  # a finding that names these alone
-_COSTS = list(Action)
 _BY_HAND = (Action.RESET, Action.REBOOT, Action.INSPECT, Action.REPLACE)  # of a node that is out of service meanwhile
 _COMPARES = ("against-peers", "against-all", "alike")
 
@@ -107,16 +107,16 @@ def keep_away(judged: Sequence[Judged], nodes: Sequence[fleet.Node]) -> KeepAway
     proposed = proposals(judged)
     drained = [proposal for proposal in proposed if proposal.command is not None]
     by_reason = grouped((proposal.why, proposal.node) for proposal in drained)
-    suspected = fleet.suspected(judged, nodes)
+    clean = set(fleet.standing(judged, nodes).clean)
     rest = [node.name for node in nodes if node.name not in {proposal.node for proposal in proposed}]
-    others = [node for node in rest if node not in suspected]
+    others = [node for node in rest if node in clean]
     return KeepAway(
         lines=[shlex.join(_command(hostlist.shortened(names), why)) for why, names in by_reason.items()]
         + [proposal.line for proposal in proposed if proposal.command is None],
         exclude=f"--exclude={hostlist.shortened([proposal.node for proposal in drained])}" if drained else "",
         others=hostlist.shortened(others),
         other_count=len(others),
-        suspected=hostlist.shortened([node for node in rest if node in suspected]),
+        suspected=hostlist.shortened([node for node in rest if node not in clean]),
     )
 
 
@@ -134,10 +134,10 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
                 fault = "a fault of the cluster or of the expectation; no node is drained for it"
                 remarks.append(f"{gate} failed on {where}: {fault}")
                 continue
-            is_broken = _is_broken(catalogue.GATES.get(gate) or run.own[gate], max(actions.values(), key=_COSTS.index))
+            is_broken = _is_broken(catalogue.GATES.get(gate) or run.own[gate], max(actions.values(), key=COSTS.index))
             for node, action in actions.items():
                 if is_broken:
-                    against[node][gate] = max(action, against[node].get(gate, action), key=_COSTS.index)
+                    against[node][gate] = max(action, against[node].get(gate, action), key=COSTS.index)
                     runs.setdefault(node, run.run)
                 else:
                     odd[node][gate] = None
@@ -173,7 +173,7 @@ def _failed_nodes(judged: Judged) -> dict[str, dict[str, Action]]:
         if node in judged.run.nodes:
             action = verdict.action or gate.helps
             known = nodes_of.setdefault(gate.id, {})
-            known[node] = max(action, known.get(node, action), key=_COSTS.index)
+            known[node] = max(action, known.get(node, action), key=COSTS.index)
     return nodes_of
 
 
@@ -184,7 +184,7 @@ def _proposal(node: str, failed: Mapping[str, Action], run: Run) -> Proposal:
     named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
-    action = max(failed.values(), key=_COSTS.index)
+    action = max(failed.values(), key=COSTS.index)
     why = reason_of(named, action, f"{run.opened_at[:16]}Z", f"run {run.name}")
     return Proposal(node, why, _command(node, why))
 

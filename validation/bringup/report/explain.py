@@ -88,10 +88,6 @@ def cause_of(verdict: Verdict) -> Hashable:
     """Give verdicts of one cause the same key: what failed, by its guide; what is incomplete, by what it names."""
     if verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.JUDGED:
         return verdict.kind, verdict.cause
-    return guide_of(verdict)
-
-
-def guide_of(verdict: Verdict) -> Hashable:
     gate = GATES.get(verdict.gate)
     return verdict.gate if gate is None else gate.guide
 

@@ -5,7 +5,7 @@ Only what was judged of a node alone, or of its ranks, counts here. A pair accus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bringup.kernel.facts.names import listed, shortened
@@ -17,7 +17,7 @@ from bringup.report.text import sentence
 
 # not by colour alone
 LETTER = {Outcome.PASS: "", Outcome.NO_LIMIT: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}
-_COSTS = list(Action)
+COSTS = list(Action)
 MAX_NAMES = 64  # nodes whose names stand in their squares; of more, whole rows of clean nodes are counted
 ROW = 32  # nodes of such a row
 
@@ -52,7 +52,7 @@ class Node:
         if verdict.gate not in self.gates:
             self.gates.append(verdict.gate)
         if verdict.action is not None and (
-            self.action is None or _COSTS.index(verdict.action) > _COSTS.index(self.action)
+            self.action is None or COSTS.index(verdict.action) > COSTS.index(self.action)
         ):
             self.action, self.says = verdict.action, sentence(verdict)
 
@@ -75,16 +75,6 @@ def of_single_nodes(run: Judged) -> list[Verdict]:
     failed = grouped((verdict.gate, node) for node, verdict in single if verdict.outcome is Outcome.FAIL)
     whole = {gate for gate, nodes in failed.items() if len(own) > 1 and 2 * len(set(nodes)) > len(own)}
     return [verdict for _, verdict in single if verdict.outcome is not Outcome.FAIL or verdict.gate not in whole]
-
-
-def suspected(judged: Sequence[Judged], fleet: Iterable[Node]) -> set[str]:
-    """Name nodes that did not pass everything of their own, and those of a pair or link that failed or warned."""
-    return _of_pairs(judged) | {node.name for node in fleet if node.outcome is not Outcome.PASS}
-
-
-def _of_pairs(judged: Sequence[Judged]) -> set[str]:
-    bad = (v for run in judged for v in run.verdicts.verdicts if v.outcome in (Outcome.FAIL, Outcome.WARN))
-    return {node for verdict in bad if len(named := naming.nodes_of(verdict.subject)) == 2 for node in named}
 
 
 @dataclass(frozen=True)
@@ -118,7 +108,9 @@ class Standing:
 
 
 def standing(judged: Sequence[Judged], fleet: Sequence[Node]) -> Standing:
-    suspects = _of_pairs(judged) | {node.name for node in fleet if node.outcome is Outcome.WARN}
+    bad = (v for run in judged for v in run.verdicts.verdicts if v.outcome in (Outcome.FAIL, Outcome.WARN))
+    suspects = {node for verdict in bad if len(named := naming.nodes_of(verdict.subject)) == 2 for node in named}
+    suspects |= {node.name for node in fleet if node.outcome is Outcome.WARN}
     classes: dict[str, list[str]] = {"broken": [], "suspected": [], "unknown": [], "clean": []}
     for node in fleet:
         unknown = "unknown" if node.outcome is Outcome.INCOMPLETE else "clean"

@@ -64,10 +64,6 @@ class Arranged:
     warnings: list[Card]
     left_count: int  # cards beyond MAX_CARDS
 
-    @property
-    def only_warnings(self) -> bool:
-        return not any(card.outcome is not Outcome.WARN for card in self.unfolded)
-
 
 def arranged(cards: Sequence[Card]) -> Arranged:
     shown = list(cards[:MAX_CARDS])

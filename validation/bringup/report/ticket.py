@@ -16,7 +16,7 @@ from bringup.kernel.records import Kind, Outcome, Verdict, files
 from bringup.report import system
 from bringup.report.explain import next_commands
 from bringup.report.render import render
-from bringup.report.text import counted
+from bringup.report.text import MARK, counted
 
 _BAD = (Outcome.FAIL, Outcome.WARN, Outcome.INCOMPLETE)
 _FOLLOWS = (Kind.UNDECLARED, Kind.BLOCKED)  # from the profile, or from another verdict
@@ -77,7 +77,7 @@ def text(node: str, judged: Sequence[Judged]) -> str:
             (
                 run.run.opened_at,
                 PHASES[run.run.phase].title,
-                run.verdicts.outcome,
+                MARK[run.verdicts.outcome],
                 counted(v for v in run.verdicts.verdicts if node in subjects.nodes_of(v.subject)),
             )
             for run in of_node
@@ -134,8 +134,8 @@ def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
     return [(what, known[what]) for what, _ in system.OF_NODES if what in known]
 
 
-def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> list[tuple[str, str, bool]]:
-    """UUID, what is known of this GPU, and whether a finding names it, by UUID, PCI address or serial number. Of one
+def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
+    """UUID, whether a finding names it, by UUID, PCI address or serial number, and what is known of this GPU. Of one
     that is not named: what identifies it."""
     known: dict[str, dict[str, str]] = {}
     for run in judged:
@@ -155,5 +155,5 @@ def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> l
         words = (f"{finding.verdict.observed} {finding.verdict.cause}" for finding in findings)
         is_named = any(name in text for text in words for name in known_by)
         shown = [f"{name} {value}" for name, value in facts.items() if is_named or name in _IDENTIFIES]
-        rows.append((device, ", ".join(shown), is_named))
-    return sorted(rows, key=lambda row: not row[2])
+        rows.append((device, "yes" if is_named else "", ", ".join(shown)))
+    return sorted(rows, key=lambda row: not row[1])

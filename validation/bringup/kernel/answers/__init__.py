@@ -6,7 +6,8 @@ placeholder does not prove it. Hardware counts as a placeholder unless it was ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bringup.kernel.characters import many
@@ -19,7 +20,7 @@ from bringup.kernel.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Rea
 from bringup.kernel.plan.expectation import SPEEDS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
-from bringup.kernel.records import Answer, ClaimAnswer, Mark, Measured, Outcome, Verdict
+from bringup.kernel.records import Answer, ClaimAnswer, Mark, Measured, Outcome, Verdict, known
 from bringup.kernel.records.grouped import grouped
 from bringup.listed import DRILLS_ANSWER, called
 
@@ -49,31 +50,18 @@ def answers(
 
 # --- what is real
 
-_Test = tuple[str, Callable[[object], bool]]  # of all known values of a quantity, of which there is one
-_NCCL: tuple[_Test, ...] = (
-    ("nccl.tests.ranks", lambda value: True),
-    ("nccl.backend", lambda value: value == "nccl"),
-    ("sweep.backend", lambda value: value == "nccl"),
-)
-_REAL: dict[Real, tuple[_Test, ...]] = {  # one passing test is enough
-    "gpu": (
-        ("discovery.gpu.driver", lambda value: True),
-        ("smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
-        *_NCCL,
-        ("sweep.device", lambda value: value == "cuda"),
-        ("train.device", lambda value: value == "cuda"),
-    ),
-    "nccl": _NCCL,
-}
+_REAL = known("real", dict[Real, dict[str, str]])
 
 
 def _is_real(kind: Real, observed: Seen) -> bool:
     if kind == "fabric":  # all bytes between hosts were observed to use a known transport other than TCP
         between = [seen.value for name in transports.GATES for seen in observed.of(name)]
         return bool(between) and all(value is not None and transports.is_fabric(str(value)) for value in between)
-    of_quantities = (([seen.value for seen in observed.of(name)], test) for name, test in _REAL[kind])
-    known = (([value for value in values if value is not None], test) for values, test in of_quantities)
-    return any(values and all(map(test, values)) for values, test in known)
+    for name, right in _REAL[kind].items():
+        values = [str(seen.value) for seen in observed.of(name) if seen.value is not None]
+        if values and all(re.fullmatch(right, value, re.DOTALL) for value in values):
+            return True
+    return False
 
 
 def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
@@ -193,7 +181,7 @@ def _claim(
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
-    open_ends = [f"not asked: {', '.join(dict.fromkeys(map(_title, unasked)))}"] * bool(unasked) + not_on
+    open_ends = [f"not asked: {', '.join(dict.fromkeys(map(title, unasked)))}"] * bool(unasked) + not_on
     own = _own_numbers(bearing)
     if open_ends or without_limit or own:
         plain = plain.model_copy(update={"is_without_limit": not open_ends})
@@ -260,14 +248,14 @@ def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
     """Name what was looked at, as its guide is called, with the subjects in all runs: `RDMA ports [n2]; Transport
     [1-node, 2-nodes]; … and 3 more`. Gates of one guide and of the same subjects are one."""
     by_subjects = grouped(
-        (listed([item.verdict.subject for item in by_gate[gate]]), _title(gate)) for gate in by_gate if gate in shown
+        (listed([item.verdict.subject for item in by_gate[gate]]), title(gate)) for gate in by_gate if gate in shown
     )
     named = [f"{', '.join(dict.fromkeys(titles))} [{subjects}]" for subjects, titles in by_subjects.items()]
     left_count = len(by_gate) - sum(map(len, by_subjects.values()))
     return "; ".join([*named, *([f"and {left_count} more"] if left_count else [])])
 
 
-def _title(name: str) -> str:
+def title(name: str) -> str:
     """Return what a gate's guide, or a phase, is called; a gate of a site's own is called by its id."""
     return GATES[name].guide.title if name in GATES else PHASES[name].title if name in PHASES else name
 

@@ -150,14 +150,6 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def _is_link(path: Path) -> bool:
-    """Say whether it is a link. False also where that cannot be seen."""
-    try:
-        return stat.S_ISLNK(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
 def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     """Return (regular files in all folders below, sorted; what else stands there, or cannot be listed -> why). Do not
     follow links, nor the folder's own."""
@@ -171,7 +163,8 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            others[current] = "a link; it was not read" if _is_link(current) else f"cannot be read: {error.strerror}"
+            is_link = os.path.islink(current)  # noqa: PTH114  # false, too, where that cannot be seen
+            others[current] = "a link; it was not read" if is_link else f"cannot be read: {error.strerror}"
             continue
         with os.scandir(fd) as entries:
             for entry in entries:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
@@ -38,7 +37,7 @@ def _read(trained: Trained, source: str) -> str | None:
     """Read a source of a line, as known/training_report.yaml writes it. None: it was not recorded."""
     match source.split(" ", 1):
         case ["say", name]:
-            line: str | None = attrgetter(name)(lines)(trained)
+            line: str | None = getattr(lines, name)(trained)
             return line
         case ["fact", name]:
             return trained.facts.get(name)

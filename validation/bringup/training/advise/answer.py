@@ -33,13 +33,6 @@ from bringup.training.records.folder import records_of
 GB = 1e9
 NEARLY = 1.05  # times within 5 % are not told apart: the simpler strategy is taken
 MARGIN = 0.05  # of the memory of a GPU: how far a predicted peak may be from torch's own count
-SCRIPTS = {
-    "single": ("run_1gpu", "run_1gpu"),
-    "ddp": ("run_ddp_1node", "run_ddp_2node"),
-    "zero2": ("run_fsdp_1node", "run_fsdp_2node"),
-    "fsdp": ("run_fsdp_1node", "run_fsdp_2node"),
-    "hsdp": ("run_hsdp_2node", "run_hsdp_2node"),
-}
 
 
 @dataclass(frozen=True)
@@ -345,9 +338,10 @@ def _what_would_fit(question: Question, facts: Known) -> str:
 def _command(question: Question, chosen: PredictedStrategy) -> str:
     """Write the command of a run of what was advised."""
     nodes = question.layout.nodes
-    script = f"training/slurm/{SCRIPTS[chosen.strategy][nodes > 1]}.sbatch"
+    strategy = "fsdp" if chosen.strategy == "zero2" else chosen.strategy
+    widest = [phase for phase in PHASES.values() if phase.strategy == strategy and phase.min_nodes <= nodes][-1]
     allocated = nodes if chosen.strategy != "single" else 1
-    return shlex.join(["sbatch", f"--nodes={allocated}", script, *program_options(question, chosen)])
+    return shlex.join(["sbatch", f"--nodes={allocated}", widest.script, *program_options(question, chosen)])
 
 
 def program_options(question: Question, chosen: PredictedStrategy) -> list[str]:

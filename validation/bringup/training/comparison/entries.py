@@ -1,5 +1,5 @@
 """Training runs that are comparable: their evidence holds, or they have none and are not judged; none is there
-twice."""
+twice. And their numbers that are compared: known/measures.yaml."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from bringup.kernel import results
 from bringup.kernel.characters import many
@@ -14,14 +15,37 @@ from bringup.kernel.errors import NotComparable, RecordError
 from bringup.kernel.judge import Judged, judge_folder, stops
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import Outcome, Run, read_record
+from bringup.kernel.records import Outcome, Record, Run, known, read_record
 from bringup.training.records import RunArgs, TrainMetrics, summary_of
 from bringup.training.records.folder import records_of
 
-ENVIRONMENT = ("torch", "transformers", "accelerate")
-"""Arguments in which two sides may differ: what they run on is what a regression check is about."""
-REPEATED = frozenset({"schema_version", "timeout_s", "profiled_steps", *ENVIRONMENT})
-"""Runs that differ in these arguments alone are repetitions of each other."""
+# of `bringup history`, whatever the measure: its runs are of different days
+OVER_TIME_IGNORE, OVER_TIME_EXCLUDE = 0.02, 0.10
+
+
+class Measure(Record):
+    """A number of a training."""
+
+    name: str
+    unit: str
+    better: Literal[1, -1]
+    ignore: float
+    exclude: float
+    field: str
+    resolution: float = 0.0
+    steps: bool = False
+    per: int = 1
+
+    def read(self, metrics: TrainMetrics) -> float | None:
+        """Read the measure. None where it was not recorded."""
+        value: Any = metrics
+        for name in self.field.split("."):
+            value = None if value is None else getattr(value, name)
+        return None if value is None else float(value) / self.per
+
+
+MEASURES = known("measures", list[Measure])
+TOKENS_PER_S, MFU = MEASURES[:2]
 
 
 @dataclass(frozen=True)

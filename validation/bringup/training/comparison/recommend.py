@@ -13,7 +13,7 @@ from bringup.kernel.characters import many
 from bringup.kernel.facts.names import listed
 from bringup.kernel.plan import stand_ins
 from bringup.kernel.records.grouped import grouped
-from bringup.training.comparison.measures import TOKENS_PER_S
+from bringup.training.comparison.entries import TOKENS_PER_S
 from bringup.training.comparison.sidebyside import Row, SideBySide
 from bringup.training.records import scaling
 
@@ -36,20 +36,12 @@ class Numbers:
     runs: int = 1  # of which this one is the middle
 
     @property
-    def kind(self) -> str:
-        return self.row.kind
-
-    @property
     def name(self) -> str:
-        return self.kind.upper() if self.variant is None else f"{self.kind.upper()} ({self.variant})"
+        return self.row.kind.upper() if self.variant is None else f"{self.row.kind.upper()} ({self.variant})"
 
     @property
     def exposed(self) -> float | None:
         return self.row.metrics.communication_share
-
-    @property
-    def nodes(self) -> int:
-        return len(self.row.hosts)
 
     @property
     def memory(self) -> float | None:
@@ -77,7 +69,7 @@ class Numbers:
 
     @property
     def shards(self) -> bool:
-        return self.kind in ("fsdp", "hsdp")
+        return self.row.kind in ("fsdp", "hsdp")
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ RULES = (
         "the device is full, and emptying the allocator's cache stops a step",
     ),
     Rule(
-        lambda run: run.kind == "fsdp" and run.nodes > 1 and run.is_exposed,
+        lambda run: run.row.kind == "fsdp" and len(run.row.hosts) > 1 and run.is_exposed,
         "HSDP",
         "its gathers stay inside a node, and between nodes only shards of gradients move",
         strategy="hsdp",
@@ -115,7 +107,7 @@ RULES = (
         "a gather then serves more tokens",
     ),
     Rule(
-        lambda run: run.kind == "ddp" and run.is_exposed,
+        lambda run: run.row.kind == "ddp" and run.is_exposed,
         "a larger --global-batch in micro-steps (--gradient-accumulation)",
         "gradients are reduced once in a step, for however many tokens; the losses are then others",
     ),
@@ -157,7 +149,7 @@ def recommend(beside: SideBySide) -> Recommended:
     if len(candidates) - len(slowed) > 1:
         candidates = [run for run in candidates if run not in slowed]
     fastest, others = candidates[0], candidates[1:]
-    where = f"Which strategy on {fastest.row.metrics.world_size} ranks of {many(fastest.nodes, 'node')}"
+    where = f"Which strategy on {fastest.row.metrics.world_size} ranks of {many(len(fastest.row.hosts), 'node')}"
     reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest)]
     reasons += _other_nodes(candidates)
     objection = _objection(candidates)
@@ -174,7 +166,7 @@ def recommend(beside: SideBySide) -> Recommended:
     choice = [f"{where}: {chosen.name}.", *[alike] * bool(near), *set_aside]
     if chosen is not fastest:
         choice.append(f"{fastest.name} is faster, and leaves less than {100 * (1 - FULL):.0f} % of the device.")
-    measured = {run.kind for run in candidates}
+    measured = {run.row.kind for run in candidates}
     tried = [
         f"{rule.do}, because {rule.why}" for rule in RULES if rule.strategy not in measured and rule.applies(chosen)
     ][:MOST_TRIED]
@@ -275,7 +267,7 @@ def _as_fast(chosen: Numbers, candidates: Sequence[Numbers]) -> list[Numbers]:
 
 
 def _other_nodes(candidates: Sequence[Numbers]) -> list[str]:
-    hosts = {run.row.hosts for run in candidates if run.nodes == candidates[0].nodes}
+    hosts = {run.row.hosts for run in candidates if len(run.row.hosts) == len(candidates[0].row.hosts)}
     named = "; ".join(f"{run.name}: {listed(sorted(run.row.hosts))}" for run in candidates)
     return [f"They ran on different nodes ({named})."] if len(hosts) > 1 else []
 

@@ -10,29 +10,17 @@ from dataclasses import dataclass
 from bringup.kernel.errors import NotComparable, UsageError
 from bringup.kernel.records.grouped import grouped
 from bringup.training.comparison.entries import Entry
-from bringup.training.records import RunArgs, TrainMetrics, differing_fields, scaling, variant_of
+from bringup.training.records import ARGUMENTS, RunArgs, TrainMetrics, differing_fields, scaling, variant_of
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
 """fp32: strategies differ by rounding order only (measured: 1.4e-6 over 20 steps). bf16: one last place of a loss near
 6."""
-
-LEARNT = (
-    "model", "dataset", "sequence_length", "global_batch", "steps", "learning_rate", "max_grad_norm", "optimizer",
-    "seed", "master_dtype",
-)  # fmt: skip
-"""Arguments that change what is learnt: losses of runs that differ in one of them say nothing about each other."""
 
 NOT_SAID = (
     "The rows are what the files say. Not known: whether they are as the run wrote them, how its ranks ended, what "
     "disturbed its GPUs and its network, whether it meets the numbers of a profile"
 )
 """Of runs whose evidence is not there."""
-
-_SAID_OTHERWISE = (
-    "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "tuning", "save_steps",
-    "rehearse_resume", "timeout_s", "profiled_steps",
-)  # fmt: skip
-"""Arguments that the table says, or that change no step."""
 
 _FOLLOW = {"recipe": ("tuning", "compile"), "compile": ("tuning", "recipe")}
 """What differs too where this one does."""
@@ -152,7 +140,7 @@ class SideBySide:
         """Say what was trained, and in which arguments the runs differ, a line for each."""
         args = [row.entry.args for row in self.rows]
         base = args[0]
-        fields = [field for field in RunArgs.model_fields if field not in _SAID_OTHERWISE]
+        fields = [field for field in RunArgs.model_fields if field not in ARGUMENTS["said_otherwise"]]
         differ = {field: [_short(getattr(each, field)) for each in args] for field in fields}
         lines = [
             f"all: {base.model}, {base.global_batch} rows of {base.sequence_length} tokens a step, "
@@ -231,7 +219,7 @@ def _short(value: object) -> str:
 
 def learns_otherwise(base: RunArgs, other: RunArgs) -> tuple[str, ...]:
     """Return the arguments in which `other` learns something else than `base`. Empty: their losses have to agree."""
-    return tuple(sorted(field for field in LEARNT if getattr(base, field) != getattr(other, field)))
+    return tuple(sorted(field for field in ARGUMENTS["learnt"] if getattr(base, field) != getattr(other, field)))
 
 
 def short_names(names: list[str]) -> list[str]:

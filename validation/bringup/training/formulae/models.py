@@ -36,35 +36,6 @@ def dense_block(hidden: int, heads: int, kv_heads: int, head_size: int, feed_for
     return ((a, h), (k, h), (k, h), (h, a), (f, h), (f, h), (h, f), (h, 1), (h, 1))
 
 
-def dense_decoder(
-    name: str,
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    head_size: int,
-    feed_forward: int,
-    vocabulary: int,
-    *,
-    tied: bool,
-    window: int | None = None,
-) -> ModelShape:
-    """Return the shape of a Llama. window: tokens a position looks back; None: all."""
-    block = dense_block(hidden, heads, kv_heads, head_size, feed_forward)
-    head = (vocabulary, hidden)
-    return ModelShape(
-        name=name,
-        hidden=hidden,
-        vocabulary=vocabulary,
-        tied=tied,
-        embedding=() if tied else (head,),
-        blocks=(Blocks(count=layers, tensors=block),),
-        tail=((hidden, 1), head),
-        matmul_parameters=layers * sum(rows * columns for rows, columns in block if columns > 1) + vocabulary * hidden,
-        attention=(Attention(layers=layers, heads=heads, kv_heads=kv_heads, head_size=head_size, window=window),),
-    )
-
-
 def padded(tensors: tuple[Tensor, ...], ranks: int) -> int:
     """Count elements of one rank's shard: fully_shard cuts rows into equal pieces and pads the last ones."""
     return sum(math.ceil(rows / ranks) * columns for rows, columns in tensors)
@@ -83,20 +54,25 @@ def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
         raise ModelError(f"model {name}: {biased[0]} is true, and the formulae count no biases")
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-        return dense_decoder(
-            name=name,
-            layers=int(config["num_hidden_layers"]),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_size=int(config.get("head_dim") or hidden // heads),
-            feed_forward=int(config["intermediate_size"]),
-            vocabulary=int(config["vocab_size"]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            window=config.get("sliding_window") if config.get("use_sliding_window", True) else None,
-        )
+        layers, vocabulary = int(config["num_hidden_layers"]), int(config["vocab_size"])
+        kv_heads = int(config.get("num_key_value_heads") or heads)
+        head_size = int(config.get("head_dim") or hidden // heads)
+        block = dense_block(hidden, heads, kv_heads, head_size, int(config["intermediate_size"]))
     except KeyError as error:
         raise ModelError(f"model {name}: its configuration has no {error.args[0]}") from error
+    tied, head = bool(config.get("tie_word_embeddings", False)), (vocabulary, hidden)
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    return ModelShape(
+        name=name,
+        hidden=hidden,
+        vocabulary=vocabulary,
+        tied=tied,
+        embedding=() if tied else (head,),
+        blocks=(Blocks(count=layers, tensors=block),),
+        tail=((hidden, 1), head),
+        matmul_parameters=layers * sum(rows * columns for rows, columns in block if columns > 1) + vocabulary * hidden,
+        attention=(Attention(layers=layers, heads=heads, kv_heads=kv_heads, head_size=head_size, window=window),),
+    )
 
 
 def load(name_or_path: str) -> ModelShape:

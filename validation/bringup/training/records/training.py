@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bringup.kernel.records.base import NonNegative, Record, Value, Versioned
+from bringup.kernel.records.base import NonNegative, Record, Value, Versioned, known
 from bringup.training.records.advice import ModelShape
 from bringup.training.records.summary import Summary
 
@@ -67,20 +67,16 @@ class Resumed(Record):
 
 # --- arguments and metrics
 
+ARGUMENTS = known("arguments", dict[str, list[str]])
+"""What a difference in them means -> arguments of a training."""
+
 
 class RunArgs(Versioned):
     """`run_args.json`: the resolved arguments of a training run. An allow-list without environment, tokens, home paths.
     Fields in STRATEGY may differ between two runs that are compared; all the others may not."""
 
     BY_EYE: ClassVar[bool] = True
-    STRATEGY: ClassVar[frozenset[str]] = frozenset(
-        {
-            "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "per_device_batch",
-            "gradient_accumulation", "sync_each_batch", "shard_size", "reshard_after_forward", "reduce_dtype",
-            "ddp_bucket_cap_mb", "activation_checkpointing", "save_steps", "rehearse_resume", "timeout_s",
-            "profiled_steps",
-        }
-    )  # fmt: skip
+    STRATEGY: ClassVar[frozenset[str]] = frozenset(ARGUMENTS["strategy"])
 
     entrypoint: str
     strategy: Literal["single", "ddp", "fsdp", "hsdp"]
