@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bringup.drill.declared import DECLARED
 from bringup.kernel.plan.catalogue import GATES
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 from programs import ROOT
 
 UNUSUAL = {

@@ -182,7 +182,7 @@ def test_every_column_that_is_drawn_is_drawn_from_its_own_cells():
         "".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**7},\n" for second in range(3)),
         "f",
     ).nodes["n0"]
-    lines = {title: line_of([0.0, 1.0, 2.0], rows, column) for title, column in SAMPLED}
+    lines = {title: line_of([0.0, 1.0, 2.0], rows, column) for title, column in SAMPLED.items()}
     assert lines == {
         "CPU, %": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
         "memory used, GiB": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],

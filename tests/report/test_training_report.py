@@ -10,8 +10,7 @@ from typing import Any, get_args
 from bringup.kernel.facts.observed import read_run
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
-from bringup.kernel.records import Outcome
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Outcome, grouped
 from bringup.readers import monitor
 from bringup.report import document, page, system, write
 from bringup.report.training import chapters as training

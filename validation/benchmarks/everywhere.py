@@ -20,8 +20,7 @@ from bringup.drill import perform, suite
 from bringup.drill.declared import DECLARED, Command, Drill
 from bringup.kernel import judge
 from bringup.kernel.errors import DrillError
-from bringup.kernel.records import Verdict
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Verdict, grouped
 from bringup.report import terminal
 from bringup.report import text as report
 from bringup.run import open as opening

@@ -25,8 +25,7 @@ from bringup.kernel.plan import stand_ins
 from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.expectation import SPEEDS
-from bringup.kernel.records import Outcome, SlurmCluster
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Outcome, SlurmCluster, grouped
 from bringup.training.comparison.entries import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
 from bringup.training.records import ARGUMENTS
 from bringup.training.records.folder import records_of

@@ -19,8 +19,7 @@ from bringup.kernel.plan.ceiling import Sourced
 from bringup.kernel.plan.expectation import Expectation
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import Observation, Run
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Run, grouped
 
 NAME = profiles.AUTO
 RATES_GBPS = (800, 400, 200, 100)  # slower ports carry no collectives of GPUs

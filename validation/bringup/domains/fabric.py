@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 
 from bringup.kernel.facts.fold import by_node
 from bringup.kernel.facts.parsed import Parsed, Seen
-from bringup.kernel.records import Observation, Run
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Run, grouped
 from bringup.readers.topology import NEAR_FIRST
 
 RATES_GBPS = (10, 25, 40, 50, 56, 100, 200, 400, 800)

@@ -8,8 +8,7 @@ from bringup.domains import cuda
 from bringup.kernel.facts.fold import by_node, ended_by_slurm
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parsed import Parsed, Seen, is_number
-from bringup.kernel.records import Observation, Run
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Run, grouped
 from bringup.readers.known import xid
 
 _KERNEL_LOG = "discovery.kernel_log."

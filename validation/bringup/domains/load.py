@@ -14,8 +14,7 @@ from bringup.kernel.facts.fold import ABSENT, ALONE
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parsed import Parsed, Seen, is_number
 from bringup.kernel.plan.gate import Gate
-from bringup.kernel.records import Observation, Run
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Run, grouped
 from bringup.readers.known import xid
 
 _BEFORE, _AFTER = "load.counter.before.", "load.counter.after."

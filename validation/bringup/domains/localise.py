@@ -18,7 +18,7 @@ from typing import Literal
 
 from bringup.domains.pair_noise import LEAST_LOSS, LEAST_NOISE, Measurements, Round, measurements, threshold
 from bringup.kernel.plan.rounds import Pair
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 
 Kind = Literal["node", "path", "block"]
 Way = Literal["out", "in", "both"]

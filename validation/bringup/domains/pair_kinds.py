@@ -13,8 +13,7 @@ from statistics import median, median_high
 
 from bringup.domains.localise import Distance
 from bringup.kernel.plan.rounds import Pair
-from bringup.kernel.records import Observation
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, grouped
 from bringup.readers.slurm import SWITCHES
 
 NVLINK_CLUSTER = "load.counter.before.nvlink_cluster"

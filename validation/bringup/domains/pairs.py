@@ -23,8 +23,7 @@ from bringup.kernel.facts.parsed import Parsed, Seen
 from bringup.kernel.plan.expectation import size_bytes
 from bringup.kernel.plan.rounds import ALL_PAIRS, ROUND, Pair, link_name
 from bringup.kernel.plan.subjects import JOB
-from bringup.kernel.records import Observation
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, grouped
 from bringup.readers.slurm import LEAF, LEAVES
 
 BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"

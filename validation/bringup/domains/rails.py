@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from bringup.kernel.facts.parsed import Parsed, Seen, is_number
 from bringup.kernel.plan import rounds
-from bringup.kernel.records import Run
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Run, grouped
 
 Rates = dict[tuple[str, str], float]  # (node, rail) -> Gb/s
 

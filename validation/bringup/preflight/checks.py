@@ -21,8 +21,7 @@ from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.plan.rules import FLEET
-from bringup.kernel.records import Kind, LeftOut, Outcome, Verdict
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Kind, LeftOut, Outcome, Verdict, grouped
 from bringup.preflight.allocation import Allocation
 from bringup.preflight.records import PreflightLook
 from bringup.report import text, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 from bringup.report.render import render
 from bringup.report.text import terminal_width
 from bringup.training.formulae.models import NAMES

@@ -26,8 +26,7 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import FLEET
-from bringup.kernel.records import Action, Outcome, Run
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Action, Outcome, Run, grouped
 from bringup.report import fleet
 from bringup.report.fleet import COSTS
 from bringup.report.text import plain

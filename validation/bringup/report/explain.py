@@ -18,8 +18,7 @@ from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json, grouped
 from bringup.kernel.results import CLOSED, OWN_CHECKS, PROFILE
 from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import layers

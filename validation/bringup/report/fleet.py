@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from bringup.kernel.facts.names import listed, shortened
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects as naming
-from bringup.kernel.records import Action, Outcome, Verdict
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Action, Outcome, Verdict, grouped
 from bringup.report.text import sentence
 
 # not by colour alone

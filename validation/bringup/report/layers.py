@@ -14,7 +14,7 @@ from bringup.kernel.facts.parsed import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import nodes_of_scale
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 from bringup.training.advise import bandwidth
 from bringup.training.records.folder import records_of
 

@@ -16,8 +16,7 @@ from bringup.kernel.facts.names import listed
 from bringup.kernel.facts.parsed import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
-from bringup.kernel.records import Mark, Outcome, Run, Verdict, worst
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Mark, Outcome, Run, Verdict, grouped, worst
 from bringup.kernel.results import REPOSITORY
 from bringup.report import explain
 from bringup.report import text as report

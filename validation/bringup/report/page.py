@@ -22,8 +22,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import QUESTION_NAMES
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Answer, Mark, Outcome, Verdict, time_of
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Answer, Mark, Outcome, Verdict, grouped, time_of
 from bringup.report import drain, fleet, layers, next_steps, system
 from bringup.report import text as report
 from bringup.report.charts import bandwidth, pairs, sampled

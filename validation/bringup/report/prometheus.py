@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from bringup.kernel.facts.parsed import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects as naming
-from bringup.kernel.records import Outcome, Verdict, known, time_of, worst
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Outcome, Verdict, grouped, known, time_of, worst
 from bringup.report import system
 from bringup.report.collection import Collection
 from bringup.report.text import plain

@@ -12,7 +12,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
-from bringup.kernel.records import Kind, Outcome, Verdict, files
+from bringup.kernel.records import Kind, Outcome, Verdict, files, known
 from bringup.report import system
 from bringup.report.explain import next_commands
 from bringup.report.render import render
@@ -25,11 +25,7 @@ _OF_THE_DRIVER, _SPOKEN = "discovery.kernel_log.", "inventory.kernel_log.line"
 _IDENTIFIES = ("model", "pci", "address", "serial", "vbios", "board")
 _LONGEST = 400  # characters of a line of evidence
 TICKET, SCRIPT = "ticket.md", "attach.sh"
-ATTACH = (
-    "srun --nodes=1 --nodelist={node} --exclusive nvidia-bug-report.sh --output-file $PWD/{node}-bug-report.log",
-    "srun --nodes=1 --nodelist={node} --exclusive dcgmi diag -r 3 -j > {node}-dcgm.json",
-    "srun --nodes=1 --nodelist={node} --exclusive nvidia-smi -q > {node}-nvidia-smi.txt",
-)
+ATTACH = known("attach", list[str])
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
-from bringup.kernel.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts, grouped
 from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import collectives, text
 from bringup.report.render import render

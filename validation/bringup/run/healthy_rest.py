@@ -10,8 +10,7 @@ from bringup.kernel.facts.names import first_few
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.variants import NVLINK, RDMA
-from bringup.kernel.records import LeftOut, Verdict
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import LeftOut, Verdict, grouped
 
 _NAMED = 3
 

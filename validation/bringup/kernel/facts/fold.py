@@ -21,8 +21,7 @@ from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parsed import Parsed, Seen
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.subjects import JOB
-from bringup.kernel.records import Observation, Run
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Run, grouped
 
 ABSENT = "absent"  # as a probe says of a library or a setting that a node lacks
 ASKED_OF_EACH = {"discovery.gpu.": "discovery.gpu.answering"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bringup.kernel.facts import hostlist
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 
 MAX_NAMED = 6
 MAX_CHARACTERS = 120  # of a list in Slurm's short form

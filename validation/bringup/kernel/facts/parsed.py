@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from bringup.kernel.records import Observation, Value
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Value, grouped
 
 MOST_CHARACTERS = 2000  # of a line of a log
 _BEGINNING = 1500

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Literal, get_args
 
 from bringup.kernel.errors import RuleError
-from bringup.kernel.records import Limit, Value
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Limit, Value, grouped
 
 ValueRule = Literal["equals", "at_least", "at_most", "between", "one_of"]
 FleetRule = Literal["all_equal", "all_distinct", "near_peers"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -127,6 +127,8 @@ def worst_of_run(outcomes: Sequence[Outcome]) -> Outcome:
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 def known(name: str, kind: type[T]) -> T:
@@ -182,3 +184,11 @@ def as_json(record: object) -> dict[str, Any]:
     """Return the record as plain data."""
     data: dict[str, Any] = TypeAdapter(type(record)).dump_python(record, mode="json")
     return data
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Group values by key. Keys and values stay in the order in which they come."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

@@ -10,8 +10,7 @@ from bringup.kernel.facts.parsed import is_number
 from bringup.kernel.plan import catalogue, ceiling
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.subjects import scale_nodes
-from bringup.kernel.records import Observation, Outcome, Verdict
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Outcome, Verdict, grouped
 from bringup.readers import curve
 from bringup.report.charts.drawing import COLOURS, Bar, Drawing, Limit, Series, bars, has_place, lines, short
 

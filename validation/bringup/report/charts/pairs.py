@@ -13,8 +13,7 @@ from bringup.domains import pairs
 from bringup.kernel.facts.names import listed
 from bringup.kernel.plan.rounds import Pair
 from bringup.kernel.plan.subjects import nodes_of
-from bringup.kernel.records import Observation, Outcome, Verdict
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Observation, Outcome, Verdict, grouped
 from bringup.report.charts.drawing import CHARACTER, Box, Drawing, Shape, Squares, Text, has_place
 
 MAX_MAP = 64  # nodes

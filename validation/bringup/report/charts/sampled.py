@@ -10,7 +10,7 @@ from statistics import fmean, median, quantiles
 
 from bringup.kernel.facts.names import shortened
 from bringup.kernel.judge import Judged
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped, known
 from bringup.readers import clock, monitor
 from bringup.report.charts.drawing import Drawing, Series, lines
 from bringup.training.records.folder import TrainingRecords, records_of
@@ -18,14 +18,7 @@ from bringup.training.records.folder import TrainingRecords, records_of
 Line = Sequence[tuple[float, float]]  # (second, number)
 MAX_NAMED = 8  # lines in one legend
 MAX_OUTLIERS = 3  # nodes that are named beside the band of a fleet
-SAMPLED = (  # title, column
-    ("CPU, %", "cpu_percent"),
-    ("memory used, GiB", "memory_used_gib"),
-    ("busiest GPU, %", "gpu_percent"),
-    ("sent over network interfaces, MB/s", "tx_bytes"),
-    ("sent over RDMA, MB/s", "rdma_tx_bytes"),
-    ("all GPUs, W", "gpu_power_w"),
-)
+SAMPLED = known("sampled", dict[str, str])
 
 
 def draw(judged: Judged) -> list[Drawing]:
@@ -40,7 +33,7 @@ def draw(judged: Judged) -> list[Drawing]:
     start = datetime.fromtimestamp(began, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     note = "; ".join(filter(None, [f"Second 0 is {start}", clocks(placed, shifts), marked]))
     made = []
-    for title, column in SAMPLED:
+    for title, column in SAMPLED.items():
         known = {
             node: line_of([time - began for time in times], rows_of[node], column) for node, times in placed.items()
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 from bringup.report.charts.drawing import Bar, Drawing, Limit, Series, bars, lines, short
 from bringup.training.comparison.entries import Entry
 from bringup.training.comparison.sidebyside import LOSS_TOLERANCE_NATS, short_names

@@ -9,8 +9,7 @@ from bringup.kernel.characters import many
 from bringup.kernel.errors import NotComparable, RecordError
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Outcome, Verdict
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Outcome, Verdict, grouped
 from bringup.report import text
 from bringup.report.training.trained import Trained, layout
 from bringup.training.comparison import entries, recommend, sidebyside

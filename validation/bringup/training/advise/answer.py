@@ -21,7 +21,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.ceiling import Machine, Mfu, Sourced
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 from bringup.readers import curve
 from bringup.training.advise import bandwidth
 from bringup.training.formulae import memory, published, traffic

@@ -6,13 +6,13 @@ that, and recommends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import listed
 from bringup.kernel.plan import stand_ins
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import Record, grouped, known
 from bringup.training.comparison.entries import TOKENS_PER_S
 from bringup.training.comparison.sidebyside import Row, SideBySide
 from bringup.training.records import scaling
@@ -60,69 +60,38 @@ class Numbers:
         return f"rank {straggler.rank} on {straggler.node} took {straggler.slowdown:.2g} times as long as the others"
 
     @property
-    def is_exposed(self) -> bool:
-        return self.exposed is not None and self.exposed > EXPOSED
+    def traits(self) -> set[str]:
+        """Name what holds of the run, and is known to: what rules ask for."""
+        metrics, is_exposed = self.row.metrics, self.exposed is not None and self.exposed > EXPOSED
+        known = {
+            self.row.kind: True,
+            "shards": self.row.kind in ("fsdp", "hsdp"),
+            "several nodes": len(self.row.hosts) > 1,
+            "full": self.memory is not None and self.memory > FULL,
+            "room": self.memory is not None and self.memory < ROOM,
+            "exposed": is_exposed,
+            "hidden": not is_exposed,
+            "gathers twice": metrics.observed.reshard_after_forward is True,
+            "recomputes": bool(metrics.observed.recomputed_layers),
+            "plain recipe": self.row.entry.args.recipe != "fast",
+            "low MFU": (metrics.mfu or 1) < LOW_MFU,
+        }
+        return {name for name, holds in known.items() if holds}
 
-    @property
-    def has_room(self) -> bool:
-        return self.memory is not None and self.memory < ROOM
 
-    @property
-    def shards(self) -> bool:
-        return self.row.kind in ("fsdp", "hsdp")
-
-
-@dataclass(frozen=True)
-class Rule:
+class Rule(Record):
     """Something to try with the strategy that is recommended."""
 
-    applies: Callable[[Numbers], bool]
+    when: list[str]
     do: str
     why: str
-    strategy: str = ""  # which it would be: no advice where that was compared
+    strategy: str = ""
+
+    def applies(self, run: Numbers) -> bool:
+        return run.traits.issuperset(self.when)
 
 
-RULES = (
-    Rule(
-        lambda run: run.memory is not None and run.memory > FULL,
-        "--activation-checkpointing, or one row at once (--rows-at-once 1)",
-        "the device is full, and emptying the allocator's cache stops a step",
-    ),
-    Rule(
-        lambda run: run.row.kind == "fsdp" and len(run.row.hosts) > 1 and run.is_exposed,
-        "HSDP",
-        "its gathers stay inside a node, and between nodes only shards of gradients move",
-        strategy="hsdp",
-    ),
-    Rule(
-        lambda run: (
-            run.shards and run.is_exposed and run.has_room and run.row.metrics.observed.reshard_after_forward is True
-        ),
-        "--no-reshard-after-forward (ZeRO-2)",
-        "it saves the second gather of each block, for memory that is free",
-    ),
-    Rule(
-        lambda run: run.shards and run.is_exposed and run.has_room,
-        "more rows at once (--rows-at-once)",
-        "a gather then serves more tokens",
-    ),
-    Rule(
-        lambda run: run.row.kind == "ddp" and run.is_exposed,
-        "a larger --global-batch in micro-steps (--gradient-accumulation)",
-        "gradients are reduced once in a step, for however many tokens; the losses are then others",
-    ),
-    Rule(
-        lambda run: bool(run.row.metrics.observed.recomputed_layers) and run.has_room,
-        "without --activation-checkpointing",
-        "the forward pass is then not repeated, which is a quarter of the work",
-    ),
-    Rule(
-        lambda run: run.row.entry.args.recipe != "fast" and not run.is_exposed and (run.row.metrics.mfu or 1) < LOW_MFU,
-        "--recipe fast",
-        "communication is hidden, so what is left is the computation",
-    ),
-)
-"""In the order in which they are worth trying."""
+RULES = known("to_try", list[Rule])
 
 
 @dataclass(frozen=True)

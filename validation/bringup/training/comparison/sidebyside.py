@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bringup.kernel.errors import NotComparable, UsageError
-from bringup.kernel.records.grouped import grouped
+from bringup.kernel.records import grouped
 from bringup.training.comparison.entries import Entry
 from bringup.training.records import ARGUMENTS, RunArgs, TrainMetrics, differing_fields, scaling, variant_of
 
