@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.cli import comparing, main
+from bringup.cli import main
+from bringup.compare import do as comparing
 from bringup.kernel.errors import NotComparable
 from bringup.kernel.records import Outcome, read_record, write_record
 from bringup.training.comparison import sidebyside
