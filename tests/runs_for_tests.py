@@ -104,7 +104,7 @@ def as_read(parsed: Parsed) -> Parsed:
     """With the step and the round that the names of the files have, of what a test wrote down with its evidence."""
     for place, seen in enumerate(parsed.observations):
         names = (
-            pattern.fullmatch(seen.evidence.removeprefix("raw/").partition(":")[0]) for pattern in reading.PATTERNS
+            pattern.fullmatch(seen.evidence.removeprefix("raw/").partition(":")[0]) for pattern in reading.patterns()
         )
         for name in filter(None, names):
             parsed.observations[place : place + 1] = reading.with_source(Parsed([seen]), name).observations

@@ -6,7 +6,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from bringup.kernel.facts import facts, reading
+from bringup.kernel.facts import facts
+from bringup.readers import files
 from loops import for_each
 from runs_for_tests import FIXTURES, values
 
@@ -99,7 +100,7 @@ NOT_READ = re.compile(  # shown to people, searched for known faults, read by a 
 
 
 def readers_of(name: str) -> list[str]:
-    return [pattern for pattern in reading.FILES if re.fullmatch(pattern, name)]
+    return [pattern for pattern in files.FILES if re.fullmatch(pattern, name)]
 
 
 def test_every_recorded_file_has_one_reader_or_none_on_purpose():
@@ -113,4 +114,4 @@ def test_every_recorded_file_has_one_reader_or_none_on_purpose():
     readers = {name: readers_of(name) for name in names}
     assert {name: matching for name, matching in readers.items() if len(matching) > 1} == {}
     assert {name for name, matching in readers.items() if not matching and not NOT_READ.fullmatch(name)} == set()
-    assert {pattern for matching in readers.values() for pattern in matching} == set(reading.FILES)
+    assert {pattern for matching in readers.values() for pattern in matching} == set(files.FILES)

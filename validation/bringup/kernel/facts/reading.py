@@ -51,7 +51,7 @@ def read_raw(folder: Path, run: Run, steps: Windows | None = None) -> Parsed:
     parsed.problems += [f"{path.relative_to(folder).as_posix()}: {why}" for path, why in sorted(others.items())]
     for path in paths:
         below = path.relative_to(folder / RAW).as_posix()
-        for pattern, reader in _patterns().items():
+        for pattern, reader in patterns().items():
             name = pattern.fullmatch(below)
             if name is not None and (text := read_text(parsed, path, f"{RAW}/{below}")) is not None:
                 parsed.add(with_source(reader(File(path, f"{RAW}/{below}", text, name, run, steps)), name))
@@ -62,7 +62,8 @@ def read_raw(folder: Path, run: Run, steps: Windows | None = None) -> Parsed:
 
 
 @cache
-def _patterns() -> dict[re.Pattern[str], Reader]:
+def patterns() -> dict[re.Pattern[str], Reader]:
+    """Return the names of files below raw/, each with its reader. No two match the same name."""
     modules = [listed.called(module) for module in listed.READERS]
     return {re.compile(pattern): reader for module in modules for pattern, reader in module.FILES.items()}
 
