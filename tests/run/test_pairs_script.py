@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from programs import program, ran
+from scripts_for_tests import in_job_sh, on_the_path
 from tiers import in_test_all
 from trained_runs import counted
 
@@ -24,6 +26,7 @@ pairs = [pair.split(",") for pair in sys.stdin.read().split()]
 if "dead" in os.environ and len(pairs) > 1 and any(os.environ["dead"] in pair for pair in pairs):
     sys.exit(1)  # a step with a node that cannot be reached does not start
 for number, (first, second) in enumerate(pairs):
+    task = sorted(name for pair in pairs for name in pair).index(second)
     if os.environ.get("dead") in (first, second):
         continue
     facts = [("pair.latency_p95", f"{first}--{second}", 50.0, "us")]
@@ -34,8 +37,8 @@ for number, (first, second) in enumerate(pairs):
         facts.append(("pair.sent_again", f"{source}->{target}", 0.0, "ratio"))
     for quantity, subject, value, unit in facts:
         fact = dict(probe="pair", at=second, subject=subject, quantity=quantity, value=value, unit=unit)
-        print(f"{int(second[-NUMBER:])}: {json.dumps(fact)}")
-    print(f"{int(second[-NUMBER:])}: {json.dumps(dict(probe='pair', at=second, end=len(facts)))}")
+        print(f"{task}: {json.dumps(fact)}")
+    print(f"{task}: {json.dumps(dict(probe='pair', at=second, end=len(facts)))}")
 """
 
 LISTS = """import sys
@@ -47,27 +50,24 @@ elif sys.argv[2] == "hostlist":
 """
 
 
-def measured(
-    place: Path, nodes: int, slow: str, begin: str = "n", **environment: str
-) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """(what the script said, the run's folder), in a copy of what it needs. begin: of the nodes' names."""
-    digits = max(2, len(str(nodes - 1)))
+def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """(what the script said, the run's folder), in a copy of what it needs."""
     for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
         shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("results"))
     answer = place / "bin/srun.py"
     srun = program(place / "bin/srun", f'exec {shlex.quote(sys.executable)} {shlex.quote(str(answer))} "$@"')
-    answer.write_text(SRUN.replace("NUMBER", str(digits)))
+    answer.write_text(SRUN)
     # show topology: as where Slurm knows no switches
     (place / "bin/lists.py").write_text(LISTS)
     program(place / "bin/scontrol", f'[[ $2 == topology ]] || {sys.executable} {place}/bin/lists.py "$@"')
-    names = [f"{begin}{number:0{digits}}" for number in range(nodes)]
-    for moment in ("before", "after") if begin == "n" else ():
+    names = [f"n{number:02}" for number in range(nodes)]
+    for moment in ("before", "after"):
         (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
     job = {
         "SLURM_JOB_NAME": "nccl_pairwise",
         "SLURM_JOB_ID": "7",
-        "SLURM_JOB_NODELIST": f"{begin}[{0:0{digits}}-{nodes - 1}]" if digits > 2 else f"n[00-{nodes - 1:02}]",
+        "SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]",
         "SLURM_JOB_NUM_NODES": str(nodes),
         "SLURM_GPUS_ON_NODE": "2",
         "SLURM_CPUS_ON_NODE": "2",
@@ -135,13 +135,18 @@ def test_rounds_that_are_known_in_advance_are_measured_and_no_more(tmp_path, nod
     assert (done.returncode, len((run / "raw/rounds.txt").read_text().splitlines())) == (0, rounds), done.stderr
 
 
-def test_a_round_of_more_names_than_an_option_can_hold_is_measured(tmp_path: Path) -> None:
-    """Linux takes 128 KiB in one argument of a program."""
-    begin = "a-node-of-a-cluster-that-stands-in-a-building-far-away-"
-    done, run = measured(tmp_path, 2400, "none@1", begin, BRINGUP_PAIR_ROUNDS="1", BRINGUP_PAIR_REPEATS="1")
-    assert "Argument list too long" not in done.stderr
-    (asked,) = (run / "raw/rounds.txt").read_text().splitlines()
-    assert len(asked) > 2**17
-    assert {subject for gate, subject in verdicts(run, "pass") if gate == "nccl.pair.link"} == {
-        pair.replace(",", "--") for pair in asked.split()
-    }
+def test_a_round_of_more_names_than_an_argument_can_hold_reaches_each_task(tmp_path: Path) -> None:
+    """Linux takes 131,071 bytes of one argument; these names have 270,000."""
+    names = [f"a-node-of-a-cluster-with-long-names-{number:04}" for number in range(6750)]
+    pairs = " ".join(map(",".join, zip(names[::2], names[1::2], strict=True)))
+    (tmp_path / "round").write_text(pairs)
+    (tmp_path / "raw").mkdir()
+    text = (ROOT / "infrastructure-validation/scripts/nccl_pairwise.sbatch").read_text()
+    functions = "".join(re.findall(r"^(?:exchange_tcp|of_pairs)\(\) \{.*?^\}\n", text, re.MULTILINE | re.DOTALL))
+    path = on_the_path(tmp_path, scontrol="cat >/dev/null; echo short", srun='echo "$*"; cat')
+    script = f'{functions}RUN_DIR={tmp_path} SLURM_JOB_ID=7 exchange_tcp stem "$(<{tmp_path}/round)" 1'
+    assert in_job_sh(script, PATH=path) == ""
+    options, read = (tmp_path / "raw/stem.jsonl").read_text().splitlines()
+    assert "--nodes=6750 --nodelist=short --ntasks=6750 " in options
+    assert options.endswith(" python3 infrastructure-validation/probes/pair.py 20071")
+    assert read == pairs
