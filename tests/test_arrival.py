@@ -95,7 +95,7 @@ def test_no_rank_ends_before_rank_0_has_written_that_ranks_share_a_gpu(rank, mon
     """srun ends all with the first."""
     ends: list[float] = []
 
-    def shares(*_: object) -> None:
+    def shares(*_: object, **__: object) -> None:
         raise arrival.Shared("2 ranks, 1 different GPU(s)", 1)
 
     def ended(code: int) -> None:
@@ -104,10 +104,9 @@ def test_no_rank_ends_before_rank_0_has_written_that_ranks_share_a_gpu(rank, mon
     monkeypatch.setattr(arrival, "meet", shares)
     monkeypatch.setattr(collectives.time, "sleep", ends.append)
     monkeypatch.setattr(os, "_exit", ended)
-    monkeypatch.setenv("RANK", str(rank))
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    here = collectives.Place(task=rank, local=rank, rank=rank, world=2, node=0, nodes=1)
     with pytest.raises(SystemExit):
-        collectives.start(dist, torch.device("cpu"), "1-node", "GPU-0")
+        collectives.start(dist, torch.device("cpu"), "1-node", "GPU-0", here)
     assert ends == [arrival.PAUSE_S]
     assert ('"nccl.devices"' in capfd.readouterr().out) == (rank == 0)
 

@@ -112,7 +112,7 @@ def test_every_srun_line_names_the_options_of_the_site():
     assert len(steps) >= 13
     for line in steps:
         assert '"${SRUN_SITE[@]}"' in line, line
-        of_torch = ("collectives.py", "groups.py", "node_sweep.py", '"$program"')  # the last: of training/src
+        of_torch = ("collectives.py", "scaling.py", "node_sweep.py", '"$program"')  # the last: of training/src
         assert ('"${CONTAINER[@]}"' in line) == any(name in line for name in of_torch), line
 
 

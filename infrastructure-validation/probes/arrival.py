@@ -64,20 +64,29 @@ def patience_s():
     return whole_seconds("BRINGUP_START_S", DEFAULT_S)
 
 
-def meet(dist, rank, world, per_host, host, listens, patience, gpu=None):
-    """The store of these ranks, when all of them are there. Raises Late. listens: this rank serves the store; gpu: UUID
-    of the GPU that it computes on."""
-    begun = time.monotonic()
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    marks, keys = Marks(secret(), (port, world)), [HERE.format(each) for each in range(world)]
-    seconds = datetime.timedelta(seconds=patience)
+def connected(dist, listens, patience):
+    """The store of this rank, where nobody has met so far. Raises Late. listens: this rank serves it."""
+    address, port, seconds = os.environ["MASTER_ADDR"], _port(), datetime.timedelta(seconds=patience)
     try:  # without waiting: torch would count who is missing, and not name them
-        store = dist.TCPStore(address, port, is_master=listens, timeout=seconds, wait_for_workers=False)
+        return dist.TCPStore(address, port, is_master=listens, timeout=seconds, wait_for_workers=False)
     except dist.DistNetworkError as error:
         if listens:
             raise
         words = "{}; BRINGUP_START_S sets how long to wait".format(str(error).split("\n")[0])
         raise Late(f"nobody answered within {patience} s at {address}:{port}, the node of rank 0: {words}") from None
+
+
+def _port():
+    return int(os.environ["MASTER_PORT"])
+
+
+def meet(dist, rank, world, per_host, host, listens, patience, gpu=None, store=None):
+    """The store of these ranks, when all of them are there. Raises Late. listens: this rank serves the store; gpu: UUID
+    of the GPU that it computes on; store: one in which only these ranks meet, where there is a connection already."""
+    begun, seconds = time.monotonic(), datetime.timedelta(seconds=patience)
+    marks, keys = Marks(secret(), (_port(), world)), [HERE.format(each) for each in range(world)]
+    if store is None:
+        store = connected(dist, listens, patience)
     store.set(keys[rank], marks.write(keys[rank], f"{host} {gpu}" if gpu else host))
     if store.add(COUNT, 1) >= world and store.check(keys):
         words = strangers(store, marks, keys) or sharing(store, keys) or COMPLETE

@@ -238,6 +238,11 @@ class Bench:
             factor=1,
         )
 
+    def close(self):
+        """When nothing more is measured, and the process goes on."""
+        self.progress.close()
+        self.pulse.close()
+
     def synchronize(self):
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()

@@ -14,12 +14,13 @@ import os
 import statistics
 import sys
 import time
-from collections import Counter
+from collections import Counter, namedtuple
 from pathlib import Path
 
 import arrival
 import cuda_start
 import gpus
+import nccl_files
 import progress
 import ras
 import transport
@@ -46,48 +47,91 @@ from imports import large_imports
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 MAX_NAMED = 8  # RDMA devices of one host
 FLIGHT = "64"  # collectives that the flight recorder keeps: some 40 KB for each rank that hangs
+FLIGHTS_ARE_CHOSEN = "TORCH_FR_DUMP_TEMP_FILE" in os.environ  # by the user
 
 
 def main():
     if len(sys.argv) not in (3, 4):
         sys.exit("usage: collectives.py SCALE NCCL_LOG_FOLDER [COLLECTIVE]")
     scale, logs, *only = sys.argv[1:]
-    task = int(os.environ["SLURM_PROCID"])
-    join(task)
+    check_patience("collectives.py")
+    tasks, nodes = int(os.environ["SLURM_NTASKS"]), int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
+    here = place_of(int(os.environ["SLURM_PROCID"]), tasks, nodes)
+    if here.world < tasks:  # a drill: those of a node meet there
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
+    if nccl_files.writes_log(here.local, only):
+        nccl_files.Log().begin(logs if only else nccl_files.of_this_node(logs))
+    keep_flights(logs)
+    torch, dist = load()
+    end(dist, measure_scale(torch, dist, device_of(torch, here.local), scale, here, logs, only))
+
+
+Place = namedtuple("Place", "task local rank world node nodes")
+"""task: number of the rank among those of the scale; local: on its node; rank, world: what torch is told, the same but
+in a drill; node: the place of its node among the nodes of the scale, which are so many."""
+Device = namedtuple("Device", "torch name gpu why_none")
+"""torch: the device on which the rank computes; name: of what it was given, or None; gpu: UUID; why_none: why CUDA gave
+no GPU."""
+
+
+def place_of(task, tasks, nodes):
+    """Who this rank is, for torch: what Slurm says, except in a drill."""
+    local, per_node = int(os.environ["SLURM_LOCALID"]), max(1, tasks // nodes)
+    if argument_of("separate-communicators") is None:
+        return Place(task, local, task, tasks, task // per_node, nodes)
+    return Place(task, local, local, per_node, task // per_node, nodes)
+
+
+def check_patience(program):
+    """End here with one line if a patience of the environment is no number."""
     try:
         arrival.patience_s()
-        hang_s = progress.hang_s()
+        progress.hang_s()
     except ValueError as error:
-        sys.exit(f"collectives.py: {error}")
-    local = int(os.environ["SLURM_LOCALID"])
-    if writes_log(local, only, os.environ.get("BRINGUP_NCCL_VARIANT")):
-        os.environ.setdefault("NCCL_DEBUG", "INFO")
-        os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
-        os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs if only else of_this_node(logs)}/nccl.%h.%p.log")
-    # torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout.
-    # The names are those since torch 2.9
+        sys.exit(f"{program}: {error}")
+
+
+def keep_flights(logs):
+    """torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout.
+    The names are those since torch 2.9."""
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", FLIGHT)
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
-    os.environ.setdefault("TORCH_FR_DUMP_TEMP_FILE", f"{logs}/flight_at_timeout_")
+    if not FLIGHTS_ARE_CHOSEN:
+        os.environ["TORCH_FR_DUMP_TEMP_FILE"] = f"{logs}/flight_at_timeout_"
+
+
+def load():
+    """torch and torch.distributed."""
     with large_imports():
         import torch
         import torch.distributed as dist
+    return torch, dist
 
+
+def device_of(torch, local):
+    """The device of this rank, which is chosen for all that it does."""
     count, why_none = cuda_start.devices(torch)
-    cuda = count > 0
-    device = torch.device("cuda", local % count) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    name = cuda_start.uuid(torch, device) if cuda else placeholder(local)
-    init_s = start(dist, device, scale, name if cuda else None)
+    if count == 0:
+        return Device(torch.device("cpu"), placeholder(local), None, why_none)
+    device = torch.device("cuda", local % count)
+    torch.cuda.set_device(device)
+    uuid = cuda_start.uuid(torch, device)
+    return Device(device, uuid, uuid, why_none)
+
+
+def measure_scale(torch, dist, own, scale, here, logs, only=(), store=None, before_s=0.0):
+    """Join the ranks of the scale, and measure. The bench, whose group is still there. only: the name of a collective;
+    store: as in start(); before_s: CPU seconds that this process took for smaller scales."""
+    device, cuda = own.torch, own.torch.type == "cuda"
+    init_s = start(dist, device, scale, own.gpu, here, store)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
     bench.progress.watch(
-        scale, task, hang_s / 2, lambda: keep_words(torch._C._distributed_c10d, cuda, logs, task, local)
+        scale, here.task, progress.hang_s() / 2, lambda: keep_words(torch._C._distributed_c10d, cuda, logs, here)
     )
-    facts = Facts("collectives") if bench.rank == 0 else None
-    members = [tuple(member) for member in bench.gather((node_name(), task, os.getpid(), name))]
+    facts = Facts("collectives", before_s=before_s) if bench.rank == 0 else None
+    members = [tuple(member) for member in bench.gather((node_name(), here.task, os.getpid(), own.name))]
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))
-    used = bench.gather((node_name(), device.type, gpus.driver_count(), why_none))
+    used = bench.gather((node_name(), device.type, gpus.driver_count(), own.why_none))
     if facts is not None:
         say_members(facts, scale, members, rdma)
         say_devices(facts, scale, used)
@@ -129,11 +173,16 @@ def main():
             carried, why = transport.carriers(moved, least)
             facts.answered("nccl.transport", carried, "text", why, scale)
         facts.finish()
+    return bench
+
+
+def end(dist, bench):
+    """Leave the group."""
     # a gloo program that ends without this pause aborts in its worker thread every second time
     dist.barrier()
     time.sleep(0.3)
     dist.destroy_process_group()
-    bench.progress.close()
+    bench.close()
 
 
 def fitting(sizes, free, members):
@@ -156,12 +205,11 @@ def say_not_measured(facts, scale, name, sizes, why):
             facts.unknown(f"nccl.{name}.{quantity}@{named(size)}", unit, words, scale)
 
 
-def keep_words(c10d, cuda, logs, task, local):
+def keep_words(c10d, cuda, logs, here):
     """Keep what torch and NCCL themselves know of a rank that is stuck, before anything is killed."""
-    keep_flight(c10d, cuda, f"{logs}/flight.rank{task}.json")
-    nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
-    if cuda and ras.is_witness(int(os.environ.get("SLURM_NODEID", "0")), nodes, local):
-        ras.keep(f"{logs}/ras.rank{task}.txt")
+    keep_flight(c10d, cuda, f"{logs}/flight.rank{here.task}.json")
+    if cuda and ras.is_witness(here.node, here.nodes, here.local):
+        ras.keep(f"{logs}/ras.rank{here.task}.txt")
 
 
 def keep_flight(c10d, cuda, file):
@@ -175,55 +223,30 @@ def keep_flight(c10d, cuda, file):
         print(f"{node_name()}: the flight record was not kept: {error}", file=sys.stderr, flush=True)
 
 
-def writes_log(local, only, variant):
-    """Whether this rank asks NCCL for its log. Every rank's is judged, but those of pairs of nodes are not: there one
-    for each node is kept for people, because 1,000 nodes with 8 GPUs would leave 160,000 files."""
-    return local == 0 or not only or bool(variant)
-
-
-def of_this_node(logs):
-    """A folder of its own: 32,768 files that are made at once in one folder of NFS wait for each other."""
-    own = Path(logs, node_name())
-    try:
-        own.mkdir(exist_ok=True)
-    except OSError:
-        return logs  # NCCL says why it cannot write there
-    return own
-
-
-def join(task):
-    """Who this rank is, for torch: what Slurm says, except in a drill."""
-    if argument_of("separate-communicators") is not None:
-        os.environ.update(
-            RANK=os.environ["SLURM_LOCALID"], WORLD_SIZE=os.environ["SLURM_NTASKS_PER_NODE"], MASTER_ADDR="127.0.0.1"
-        )
-    else:
-        os.environ.update(RANK=str(task), WORLD_SIZE=os.environ["SLURM_NTASKS"])
-
-
-def start(dist, device, scale, gpu):
+def start(dist, device, scale, gpu, here, store=None):
     """Join the others. Seconds that it took once all were there. Ends this rank when some do not come, or share a
-    GPU."""
-    rank, world, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), arrival.patience_s()
-    per_host = max(1, world // int(os.environ.get("SLURM_STEP_NUM_NODES", "1")))
+    GPU. store: a connection to that of a larger group, under a prefix of its own."""
+    patience, per_host = arrival.patience_s(), max(1, here.world // here.nodes)
     try:
-        store = arrival.meet(dist, rank, world, per_host, node_name(), rank == 0, patience, gpu)
+        store = arrival.meet(
+            dist, here.rank, here.world, per_host, node_name(), here.rank == 0, patience, gpu, store=store
+        )
     except arrival.Shared as error:
-        if rank == 0:
+        if here.rank == 0:
             say_shared(error, scale)
         time.sleep(arrival.PAUSE_S)  # rank 0 writes it down before Slurm ends all, and serves the store to the others
         os._exit(1)
     except arrival.Late as error:
-        say_late(error, rank, patience)
-        if rank == 0:
+        say_late(error, here.rank, patience)
+        if here.rank == 0:
             time.sleep(arrival.LINGER_S)
         os._exit(1)
     begun, cuda = time.monotonic(), device.type == "cuda"
     dist.init_process_group(
         "nccl" if cuda else "gloo",
         store=store,
-        rank=rank,
-        world_size=world,
+        rank=here.rank,
+        world_size=here.world,
         timeout=datetime.timedelta(seconds=patience),
         **({"device_id": device} if cuda else {}),
     )

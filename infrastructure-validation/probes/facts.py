@@ -31,11 +31,17 @@ def read(path):
         return None
 
 
+def cpu_s():
+    """CPU seconds of this process so far, with the tools that it started."""
+    return sum(os.times()[:4])
+
+
 class Facts:
     """Collects nothing, writes at once: what a probe saw before it died is kept."""
 
-    def __init__(self, probe, stream=None):
-        self.probe = probe
+    def __init__(self, probe, stream=None, before_s=0.0):
+        """before_s: CPU seconds of this process that were another probe's."""
+        self.probe, self.before_s = probe, before_s
         self.at = node_name()
         self.count = 0
         self.begun = time.monotonic()
@@ -67,10 +73,9 @@ class Facts:
 
     def finish(self):
         """The closing line: how many facts this probe wrote, for which run, and when. So runs cannot be mixed."""
-        cost = os.times()
         self.saw(
             f"probe.{self.probe}.cpu_s",
-            round(sum(cost[:4]), 2),
+            round(cpu_s() - self.before_s, 2),
             "s",  # the tools that it started too
             remark=f"what the probe itself took of one core, in {time.monotonic() - self.begun:.1f} s",
         )

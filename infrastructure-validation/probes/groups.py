@@ -1,55 +1,38 @@
-#!/usr/bin/env python3
 """Groups of ranks that all work at once: every rank with those at its place on the other nodes.
 
 So trainings are placed that keep tensor parallelism inside a node: its replicas gather over these groups, and its
 stages send to the same place on the next node. NCCL where every rank has a GPU, gloo where there is none.
 Proves: right results, and the bandwidth of a rank while all groups share the fabric.
 Does not prove: groups inside a node (node_sweep.py), or what experts send to all ranks (collectives.py: all_to_all).
-Run: as collectives.py, with several tasks on each of several nodes: PYTHON groups.py SCALE
 """
 
 import copy
 import datetime
-import os
-import sys
-import time
 
 import collectives
-import cuda_start
 import progress
 from bench import MIB, Bench, largest, slowed
-from facts import Facts, node_name
-from imports import large_imports
+from facts import Facts, cpu_s, node_name
 
 ON_CPU = 16 * MIB
 
 
-def main():
-    (scale,) = sys.argv[1:]
-    collectives.join(int(os.environ["SLURM_PROCID"]))
-    with large_imports():
-        import torch
-        import torch.distributed as dist
-
-    count, _ = cuda_start.devices(torch)
-    device = torch.device("cuda", int(os.environ["SLURM_LOCALID"]) % count) if count else torch.device("cpu")
-    if count:
-        torch.cuda.set_device(device)
-    collectives.start(dist, device, scale, cuda_start.uuid(torch, device) if count else None)
+def measure_groups(torch, dist, device, scale):
+    """Measure, among ranks that have joined and measured before. All of them call it; rank 0 reports."""
+    before_s = cpu_s()
     world = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
-    size = largest(world.gather(torch.cuda.mem_get_info(device)[0])) if count else ON_CPU
+    cuda = device.type == "cuda"
+    size = largest(world.gather(torch.cuda.mem_get_info(device)[0])) if cuda else ON_CPU
     bench = across_nodes(world, world.gather(node_name()))
     bench.slow = slowed((size,))
-    facts, wrong = Facts("groups") if world.rank == 0 else None, 0
+    facts, wrong = Facts("groups", before_s=before_s) if world.rank == 0 else None, 0
     for collective in (bench.all_gather, bench.sendrecv):
         results, _ = collectives.measure(bench, collective, size, facts, scale, f"groups.{collective.__name__}")
         wrong += sum(sum(origins.values()) for origins in results)
     if facts is not None:
         facts.saw("nccl.groups.wrong_values", wrong, "count", scale)
         facts.finish()
-    dist.barrier()
-    time.sleep(0.3)  # as in collectives.py
-    dist.destroy_process_group()
+    world.close()
 
 
 def across_nodes(world, hosts):
@@ -62,7 +45,3 @@ def across_nodes(world, hosts):
     bench.ranks, bench.group = groups[place], made[place]
     bench.rank, bench.world = bench.ranks.index(world.rank), len(bench.ranks)
     return bench
-
-
-if __name__ == "__main__":
-    main()

@@ -7,13 +7,20 @@ every rank. What is frozen is also left out of later collections, which are paus
 
 import contextlib
 import gc
+import sys
 
 
 @contextlib.contextmanager
-def large_imports():
+def large_imports(without=()):
+    """without: libraries that others import wherever they are installed, and that this program does not use then. They
+    look as if they were not installed, and can be imported afterwards."""
+    hidden = [name for name in without if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))
     gc.disable()
     try:
         yield
     finally:
+        for name in hidden:
+            del sys.modules[name]
         gc.freeze()
         gc.enable()

@@ -35,7 +35,7 @@ class Progress:
         self.entered = self.left = 0
         self.operation = "nothing"
         self.since = time.monotonic()
-        self._closed = threading.Event()
+        self._closed, self._watcher = threading.Event(), None
 
     def enter(self, operation):
         """operation: all_gather@1MiB."""
@@ -50,10 +50,14 @@ class Progress:
     def watch(self, scale, rank, patience_s, keep=lambda: None):
         """Until close(), which a rank that ends by an error does not call: its threads end with it. keep: called when
         there was no progress, after that was said."""
-        threading.Thread(target=self._look, args=(scale, rank, patience_s, keep), name="progress", daemon=True).start()
+        watched = (scale, rank, patience_s, keep)
+        self._watcher = threading.Thread(target=self._look, args=watched, name="progress", daemon=True)
+        self._watcher.start()
 
     def close(self):
         self._closed.set()
+        if self._watcher is not None:
+            self._watcher.join(LOOK_EVERY_S)  # else it might call for the stacks once more
         faulthandler.cancel_dump_traceback_later()
 
     def _look(self, scale, rank, patience_s, keep):

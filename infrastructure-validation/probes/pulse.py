@@ -20,10 +20,10 @@ Gap = namedtuple("Gap", "begun ended cpu_s")
 
 
 class Pulse:
-    """Beats from now on, until the process ends."""
+    """Beats from now on, until it is closed or the process ends."""
 
     def __init__(self):
-        self._gaps = []
+        self._gaps, self._closed = [], threading.Event()
         self._last = self._now()
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
 
@@ -32,9 +32,11 @@ class Pulse:
         running = self._since(self._last)
         return self._gaps + ([running] if running.ended - running.begun > LEAST_S else [])
 
+    def close(self):
+        self._closed.set()
+
     def _beat(self):
-        while True:
-            time.sleep(EVERY_S)
+        while not self._closed.wait(EVERY_S):
             gap = self._since(self._last)
             self._last = (gap.ended, time.process_time())
             if gap.ended - gap.begun > LEAST_S and len(self._gaps) < MOST:

@@ -6,6 +6,8 @@
 #                 told to go one way only (NVLink, NICs, Ring, no NVLS), NCCL does so, as fast as that way should be.
 # Does not prove: any speed of one GPU (nothing leaves it); which single link or node is slow; anything about other nodes.
 # Usage:          bash infrastructure-validation/scripts/nccl_scaling.sh [--nodes N | --nodelist n[0-3]]
+#                 BRINGUP_SCALES=apart: each scale in a start of its own, as probes/scaling.py says what can differ. Default:
+#                 together, in one start of all ranks.
 #                 NCCL_TESTS_BIN=FOLDER: run nccl-tests (built with MPI) there too, beside our own collectives, and judge both.
 #                 NCCL_TESTS_MPI: srun's --mpi for them; default pmix.
 set -euo pipefail
@@ -15,39 +17,69 @@ source infrastructure-validation/scripts/job.sh
 # shellcheck source=infrastructure-validation/scripts/counters.sh
 source infrastructure-validation/scripts/counters.sh
 need_repository
+SCALES=${BRINGUP_SCALES:-together} STARTS=0 # of ranks, so far: each has a port of its own
+[[ $SCALES == together || $SCALES == apart ]] || die "BRINGUP_SCALES=$SCALES: expected together or apart"
 
 measure() { # inside the allocation; GPUS and RUN_DIR come from outside it
-  local files name count gpus list # a line of scales.txt: ending of the files' names, name, nodes, GPUs per node, n[0-1]
-  local variant settings           # of variants.txt: its name first, and NCCL's variables last
-  while read -r files name count gpus list; do
-    collectives
+  local lines options=() line files count gpus list # of scales.txt: ending of the files' names, name, nodes, GPUs per node, n[0-1]
+  local variant                                     # of variants.txt: its name first, and NCCL's variables last
+  ! is_planned nccl.groups.busbw || options=(--groups)
+  mapfile -t lines <"$RUN_DIR/raw/scales.txt"
+  together collectives "${lines[@]}"
+  for line in "${lines[@]}"; do
+    read -r files _ count gpus list <<<"$line"
     [[ -z ${NCCL_TESTS_BIN:-} ]] || nccl_tests
-    ((count == 1)) || ! is_planned nccl.groups.busbw || groups
-  done <"$RUN_DIR/raw/scales.txt"
-  while read -r variant files name count gpus list settings; do
+  done
+  while read -r variant; do
+    mapfile -t lines < <(sed -n "s/^$variant //p" "$RUN_DIR/raw/variants.txt")
     ! is_planned "nccl.variant.$variant.effect" || one_way
-  done <"$RUN_DIR/raw/variants.txt"
+  done < <([[ ! -e $RUN_DIR/raw/variants.txt ]] || cut -d ' ' -f 1 "$RUN_DIR/raw/variants.txt" | sort -u)
 }
 
-collectives() { # of the scale that measure has read
-  local rc=0 logs=$RUN_DIR/raw/nccl-$files
-  mkdir -p "$logs"
+together() { # stem of the files, lines from the narrowest scale to the widest: one start of ranks, and more only after a bad end
+  local stem=$1 numbers number left
+  shift
+  while (($#)); do
+    STARTS=$((STARTS + 1))
+    if [[ $SCALES == apart ]]; then
+      start "$stem" "$1" >/dev/null
+      shift
+      continue
+    fi
+    numbers=$(start "$stem" "$@") || numbers="" # nothing more can be written: what is not there is incomplete
+    left=()
+    for number in $numbers; do left+=("${@:number+1:1}"); done
+    set -- "${left[@]}"
+  done
+}
+
+start() { # stem of the files, lines: prints the number of each that is left to be measured
+  local stem=$1 scales=() errors=$RUN_DIR/raw/$1.err rc=0 files name count gpus list step_gpus step_list
+  shift
+  read -r _ _ count step_gpus step_list _ <<<"${*: -1}" # the widest
+  while read -r files name _ gpus list _; do
+    scales+=("$stem-$files:$name:$gpus:$(places "$list" "$step_list")")
+    rm -rf "$RUN_DIR/raw/"{"$stem","${stem/#collectives/groups}"}"-$files".{jsonl,rc,err} "$RUN_DIR/raw/$(logs_of "$stem" "$files")"
+    mkdir -p "$RUN_DIR/raw/$(logs_of "$stem" "$files")"
+  done < <(printf '%s\n' "$@")
   # Slurm would bind ranks to cores in their order, and half of the GPUs may be on the other socket: NCCL knows which is near
-  MASTER_ADDR=$(rank0_of "$list") MASTER_PORT=$(port "${files/1gpu/0}") \
-    srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
-    --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+  MASTER_ADDR=$(rank0_of "$step_list") MASTER_PORT=$(port "$STARTS") \
+    srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$step_list" --ntasks="$((count * step_gpus))" \
+    --ntasks-per-node="$step_gpus" --gpus-per-node="$step_gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
     "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
-    infrastructure-validation/probes/collectives.py "$name" "$logs" \
-    >"$RUN_DIR/raw/collectives-$files.jsonl" 2>"$RUN_DIR/raw/collectives-$files.err" </dev/null || rc=$?
-  printf '%s\n' "$rc" >"$RUN_DIR/raw/collectives-$files.rc"
+    infrastructure-validation/probes/scaling.py "${options[@]}" "$RUN_DIR/raw" "${scales[@]}" 2>"$errors" </dev/null |
+    "$PYTHON" infrastructure-validation/probes/parts.py out "$RUN_DIR/raw" "${scales[@]}" || rc=$?
+  "$PYTHON" infrastructure-validation/probes/parts.py errors "$RUN_DIR/raw" "$errors" "$rc" "${scales[@]}"
 }
 
-groups() { # of the scale that measure has read, without a log: that of NCCL speaks of all ranks
-  MASTER_ADDR=$(rank0_of "$list") MASTER_PORT=$(port "$files") \
-    srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
-    --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-    "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" infrastructure-validation/probes/groups.py "$name" \
-    >"$RUN_DIR/raw/groups-$files.jsonl" 2>"$RUN_DIR/raw/groups-$files.err" </dev/null || true
+logs_of() { # stem, ending of the files' names: where NCCL writes its log
+  printf '%s\n' "${1/#collectives/nccl}-$2"
+}
+
+places() { # n[0,3] n[0-3] -> 0,3: the places of the first nodes among the second, in the order in which Slurm places ranks
+  awk 'FNR == 1 { list++ } list == 1 { wanted[$0] } list == 2 { step[$0] }
+    list == 3 && $0 in step { if ($0 in wanted) print "n" place + 0; place++ }' \
+    <(names_of "$1") <(names_of "$2") <(names_of "$SLURM_JOB_NODELIST") | short_of | tr -d 'n[]'
 }
 
 nccl_tests() { # of the scale that measure has read
@@ -71,20 +103,21 @@ nccl_test() { # binary, path of its files without their endings, sizes; of the s
 }
 
 one_way() ( # of the variant that measure has read; a step that fails leaves no log, and its gate says so
-  stem=$RUN_DIR/raw/variant_$variant-$files
-  mkdir -p "$stem"
+  options=(--only all_reduce)
+  read -r _ _ _ _ _ settings <<<"${lines[0]}"
   read -r -a settings <<<"$settings"
-  export "${settings[@]}" NCCL_DEBUG_FILE="$stem/nccl.%h.%p.log" BRINGUP_NCCL_VARIANT="$variant"
-  if [[ -n ${NCCL_TESTS_BIN:-} ]]; then
-    nccl_test all_reduce_perf "$stem" -b 8K -e 1G -f 131072 || true
-  else
-    MASTER_ADDR=$(rank0_of "$list") MASTER_PORT=$(port "${files/1gpu/0}") \
-      srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
-      --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-      "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
-      infrastructure-validation/probes/collectives.py "$name" "$stem" all_reduce \
-      >"$stem.jsonl" 2>"$stem.err" </dev/null || true
+  export "${settings[@]}"
+  unset NCCL_DEBUG_FILE
+  if [[ -z ${NCCL_TESTS_BIN:-} ]]; then
+    together "variant_$variant" "${lines[@]}"
+    exit
   fi
+  for line in "${lines[@]}"; do
+    read -r files _ count gpus list _ <<<"$line"
+    stem=$RUN_DIR/raw/variant_$variant-$files
+    mkdir -p "$stem"
+    NCCL_DEBUG_FILE="$stem/nccl.%h.%p.log" nccl_test all_reduce_perf "$stem" -b 8K -e 1G -f 131072 || true
+  done
 )
 
 if [[ ${1:-} == --inside ]]; then
@@ -97,10 +130,11 @@ choose_nodes "$@" --phase nccl_scaling
 need_connections "$NODES"
 run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
 "$PYTHON" -m bringup scales --nodes "$NODES" --gpus-per-node "$GPUS" >"$RUN_DIR/raw/scales.txt"
-"$PYTHON" -m bringup variants --nodes "$NODES" --gpus-per-node "$GPUS" >"$RUN_DIR/raw/variants.txt"
-rc=0 given=${SALLOC_TIMELIMIT:-} scales=$(wc -l <"$RUN_DIR/raw/scales.txt")
+[[ $PLANNED != *nccl.variant.* ]] || # that program takes a second to start
+  "$PYTHON" -m bringup variants --nodes "$NODES" --gpus-per-node "$GPUS" >"$RUN_DIR/raw/variants.txt"
+rc=0 given=${SALLOC_TIMELIMIT:-} count=$(wc -l <"$RUN_DIR/raw/scales.txt")
 export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}"                               # minutes; a partition with a shorter limit refuses more
-[[ -n $given ]] || ((scales <= 7)) || export SALLOC_TIMELIMIT="$((8 * scales))" # 4,096 nodes have 14
+[[ -n $given ]] || ((count <= 7)) || export SALLOC_TIMELIMIT="$((8 * count))" # 4,096 nodes have 14
 salloc --quiet --job-name=nccl_scaling --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 \
   "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

@@ -28,8 +28,8 @@ steps() { # inside the allocation; NODES, USABLE, USABLE_COUNT, GPUS, ROUNDS and
   [[ -z ${ISOLATION_REFUSED:-} ]] || look_at_isolation step
   ! wanted binding || look_at_bad_exit
   ! wanted folder || look_at_folder
-  ! wanted compute || look_at_compute
   ! wanted storage || look_at_storage
+  ! wanted compute || look_at_compute # last: it alone imports torch
 }
 
 if [[ ${1:-} == --inside ]]; then

@@ -140,11 +140,10 @@ def test_the_first_rank_of_the_first_and_of_the_last_node_ask():
     assert asks == [(0, 0), (3, 0)]
 
 
-@pytest.mark.parametrize(("cuda", "node", "asked"), [(True, "0", 1), (True, "1", 0), (True, "2", 1), (False, "0", 0)])
+@pytest.mark.parametrize(("cuda", "node", "asked"), [(True, 0, 1), (True, 1, 0), (True, 2, 1), (False, 0, 0)])
 def test_a_rank_that_hangs_asks_only_where_nccl_runs(tmp_path, monkeypatch, cuda, node, asked):
     files: list[str] = []
-    monkeypatch.setenv("SLURM_NODEID", node)
-    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "3")
+    here = collectives.Place(task=8, local=0, rank=8, world=24, node=node, nodes=3)
     monkeypatch.setattr(ras, "keep", files.append)
-    collectives.keep_words(object(), cuda, str(tmp_path), 8, 0)
+    collectives.keep_words(object(), cuda, str(tmp_path), here)
     assert files == [f"{tmp_path}/ras.rank8.txt"] * asked

@@ -356,7 +356,7 @@ def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(ca
     # smoke-answer: asked before the site's words are read
     lines = [line for line in noted(tmp_path, "srun") if "smoke-answer" not in line]
     assert all(SITE_OPTIONS in line for line in lines)
-    inside = [line for line in lines if "collectives.py" in line]
+    inside = [line for line in lines if "collectives.py" in line or "scaling.py" in line]
     assert inside
     assert all(f" {SITE_OPTIONS}apptainer exec --nv " in line and ".sif python infra" in line for line in inside)
     assert not any("apptainer" in line for line in lines if "monitor.py" in line or "clock.py" in line)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import bench
 import collectives
 import gpus
+import nccl_files
 import pytest
 import torch
 from bench import KIB, MIB, Bench, label_of
@@ -69,8 +70,8 @@ def test_ranks_take_devices_in_turn_and_wrap_around_where_there_are_fewer(monkey
 
 
 def test_of_a_pair_one_rank_of_each_node_writes_nccls_log_and_elsewhere_all_do():
-    assert [collectives.writes_log(local, ["all_reduce"], None) for local in range(4)] == [True, False, False, False]
-    assert all(collectives.writes_log(local, [], None) for local in range(4))
+    assert [nccl_files.writes_log(local, ["all_reduce"]) for local in range(4)] == [True, False, False, False]
+    assert all(nccl_files.writes_log(local, []) for local in range(4))
 
 
 # --- one GPU alone

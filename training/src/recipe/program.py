@@ -29,6 +29,8 @@ STARTED_S = time.perf_counter()
 # transformers ends in an ImportError that says nothing of versions. Older torch sums gradients instead of averaging
 # them (2.7, 2.8) or reports a wrong norm (2.9); the recipe overrides parts of transformers' Trainer.
 LEAST = {"torch": (2, 10), "transformers": (5, 23), "accelerate": (1, 12)}
+# transformers imports them for data sets of its own kind, for losses of images, and for quantised weights
+UNUSED = ("datasets", "scipy", "torchao")
 
 
 def main(
@@ -48,7 +50,7 @@ def main(
         sys.exit(2)
     try:
         numa.place(facts)  # before torch makes threads, which inherit it
-        with large_imports():  # torch and transformers take seconds, and more over a shared filesystem
+        with large_imports(UNUSED):  # torch and transformers take seconds, and more over a shared filesystem
             from recipe import workload
 
         # @record makes the return type optional
