@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from bringup.kernel.records import read_record, write_record
 from bringup.kernel.records.base import lists_on_lines
-from bringup.kernel.results import METRICS, RUN_ARGS
+from bringup.kernel.results import METRICS, RUN, RUN_ARGS
 from bringup.run import open as opening
 from bringup.training.records import (
     REFERENCE_ARGS,
@@ -16,6 +16,7 @@ from bringup.training.records import (
     scaling_against,
     summary_of,
 )
+from factory import a_run
 from loops import case_for_each
 from trained_runs import RECORDS, STEMS
 
@@ -114,6 +115,7 @@ def test_the_scaling_is_against_the_run_that_is_beside_it_when_it_is_closed(tmp_
     args, metrics = records("run_ddp_1node")
     stale = metrics.model_copy(update={"summary": summary_of(args, metrics, scaling_against(args, metrics, odd))})
     assert stale.summary is not None and stale.summary.scaling is None
+    write_record(run / RUN, a_run("run_ddp_1node", ["n0"]))
     write_record(run / RUN_ARGS, args)
     write_record(run / METRICS, stale)
     opening._prefer_a_comparable_reference(run)

@@ -18,7 +18,7 @@ from bringup.report import outputs
 from bringup.report.charts import drawing, sheet
 from bringup.report.collection import gather
 from bringup.run import open as opening
-from factory import a_drill_report, a_drill_result
+from factory import a_drill_report, a_drill_result, a_run
 from pydantic import ValidationError
 from runs_for_tests import discovery
 
@@ -181,7 +181,10 @@ def test_the_reference_of_a_training_is_no_link(tmp_path: Path, secret: Path) ->
         for name in (results.METRICS, results.RUN_ARGS):
             (path / name).write_text("{}")
     put_in_its_place(runs[1] / results.METRICS, "link", secret)
-    assert opening._one_gpu_runs(tmp_path) == runs[:1]
+    mine = tmp_path / "run_ddp_1node-mine"
+    mine.mkdir()
+    write_record(mine / results.RUN, a_run("run_ddp_1node", ["n0"]))
+    assert opening._one_gpu_runs(mine) == runs[:1]
 
 
 def test_names_that_were_planted_before_do_not_catch_a_writer(tmp_path: Path, secret: Path) -> None:
