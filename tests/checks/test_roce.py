@@ -45,7 +45,6 @@ IB = {**UP, "ports/1/link_layer": "InfiniBand"}
 
 
 @for_each(
-    ("cards", "names", "ports"),
     ({"mlx5_0": UP, "mlx5_1": UP, "bnxt_re0": SLOW}, "", ["mlx5_0", "mlx5_1"]),
     ({"mlx5_0": UP, "mlx5_1": DOWN}, "", ["mlx5_0"]),
     ({"mlx5_0": IB, "bnxt_re0": SLOW}, "", []),  # for people and storage
@@ -53,7 +52,7 @@ IB = {**UP, "ports/1/link_layer": "InfiniBand"}
     ({"mlx5_0": IB, "bnxt_re0": SLOW}, "bnxt_re0", ["bnxt_re0"]),
     ({}, "", []),
 )
-def test_ports_over_ethernet_that_carry_nccl_are_those_it_may_use(cards, names, ports, tmp_path, monkeypatch):
+def test_ports_over_ethernet_that_carry_nccl_are_those_it_may_use(tmp_path, monkeypatch, cards, names, ports):
     monkeypatch.setenv("NCCL_IB_HCA", names)
     root = hcas(tmp_path / str(len(list(tmp_path.iterdir()))), **cards)
     assert [port.parent.parent.name for port in fabric.roce(root)] == ports
@@ -74,14 +73,13 @@ def test_mtu_and_flow_control_are_read_of_the_ports_own_interface(tmp_path):
 
 
 @for_each(
-    ("files", "mlnx_qos", "words"),
     (ECN, "", "off"),
     (ECN, "exit 1", "unknown"),
     (ON, "exit 1", "ECN"),
     ({}, "", "unknown"),  # the kernel's own driver shows no ECN
     ({}, "echo '	enabled     0   0   0   1   0   0   0   0'", "PFC"),
 )
-def test_what_cannot_be_seen_is_not_off(files, mlnx_qos, words, tmp_path, monkeypatch):
+def test_what_cannot_be_seen_is_not_off(tmp_path, monkeypatch, files, mlnx_qos, words):
     root = hcas(tmp_path / words / str(len(files)), mlx5_0={**UP, **NET, **files})
     says = mlnx_qos or "echo '	enabled     0   0   0   0   0   0   0   0'"
     monkeypatch.setenv("PATH", str(program(tmp_path / f"bin-{hash((words, says))}/mlnx_qos", says).parent))
@@ -90,7 +88,6 @@ def test_what_cannot_be_seen_is_not_off(files, mlnx_qos, words, tmp_path, monkey
 
 
 @for_each(
-    ("entry", "outcome", "says"),
     ("MTU of RoCE=9000", PASS, "0 (right: MTU of RoCE)"),
     ("MTU of RoCE=4200", PASS, "0 (right"),
     ("MTU of RoCE=1500+9000", WARN, "1 (MTU of RoCE is 1500+9000: a packet of RDMA holds 1024"),
@@ -156,7 +153,6 @@ GATES = ("marked", "slowed", "paused", "dropped")
 
 @shows_failing(*(f"load.roce.{gate}" for gate in GATES))
 @for_each(
-    ("facts", "bad", "says"),
     (load(), "", "0 of 1000000 on mlx5_0:1"),
     (load(ports=[("mlx5_0:1", {"np_ecn_marked_roce_packets": 20_000})]), "marked", "20000 of 1000000 on mlx5_0:1"),
     (

@@ -42,7 +42,6 @@ ROCE = ("inventory.devices.nics", "n0", ["firmware of MT_1=28.46.1006+28.39.1002
 
 @shows_failing(FAULTS)
 @for_each(
-    ("facts", "outcome", "says"),
     (
         [packages("torch=2.7.0+cu126", "torch's CUDA=12.6")],
         WARN,
@@ -98,7 +97,6 @@ def test_the_table_is_read_strictly_and_each_row_has_its_own_address():
 
 
 @for_each(
-    ("version", "has"),
     ("2.28.2", False),
     ("2.28.3", True),
     ("2.28.8+cuda12.9", True),
@@ -126,7 +124,6 @@ def manager(version: str | None, driver: str | None = "570.86.15", switches: int
 
 @shows_failing(MANAGER)
 @for_each(
-    ("verdict", "outcome", "says"),
     (lambda: manager("570.86.15"), PASS, "as the driver (fabric manager 570.86.15, driver 570.86.15)"),
     (lambda: manager("570.86.10"), WARN, "another one (fabric manager 570.86.10, driver 570.86.15)"),
     (lambda: manager("570.86.10", switches=4, fabric=ALONE), WARN, "another one"),  # HGX A100
@@ -142,13 +139,12 @@ def test_the_fabric_manager_has_the_version_of_the_driver(verdict, outcome, says
 
 
 @for_each(
-    ("state", "value"),
     ({"driver": "570.86.15"}, "570.86.15"),
     ({"driver": "570.86.15", "manager_version": "570.86.10"}, "570.86.10"),
     ({}, None),
     (None, "not installed"),
 )
-def test_the_program_says_its_version(state, value, tmp_path, monkeypatch):
+def test_the_program_says_its_version(tmp_path, monkeypatch, state, value):
     path = str(tmp_path) if state is None else on_path(tmp_path / "node", **state)["PATH"]
     monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("BRINGUP_SIMULATED_STATE", str(tmp_path / "node/state.conf"))

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup.drill import declared, environment, perform, result
+from bringup.drill import declared, environment, everywhere, perform, result
 from bringup.drill import suite as campaign
 from bringup.drill.declared import Drill, Shape
 from bringup.drill.suite import why_not
 from bringup.kernel.errors import DrillError
 from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan import profile
-from bringup.kernel.records import Outcome, Sign, Value, Verdict, Verdicts, grouped
+from bringup.kernel.records import DrillReport, DrillResult, Outcome, Sign, Value, Verdict, Verdicts, grouped
 from bringup.kernel.results import REPOSITORY
 from bringup.report import view
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of
@@ -371,3 +371,34 @@ def test_a_drill_that_would_mean_nothing_says_why():
         ("wrong-value", "local-cpu", 2, "None"),
     ):
         assert words in str(why_not(declared.DECLARED[drill], profile.load(where), nodes, 2)), drill
+
+
+def test_a_fault_of_one_node_is_made_on_all_and_what_notices_it_needs_no_peer():
+    altered = {drill.id: drill for drill in everywhere.everywhere(declared.DRILLS)}
+    hot = altered["gpu-hot"]
+    assert [command[1] for command in hot.inject] == ["n0", "n1", "n2"] == list(hot.silent)
+    assert len(altered) > 100
+    assert {"evidence-missing", "node-off-unnoticed", "kernel-drift"} & altered.keys() == {"kernel-drift"}
+    alarms = [
+        "discovery.gpu.clock_cap [n0] warn: 1410",
+        "nothing was said about n2",
+        f"{everywhere.OF_THE_BED} [n1] fail: a",
+    ]
+
+    def performed(name: str, detected: bool, alarms: list[str]) -> DrillResult:
+        named = {field: getattr(altered[name], field) for field in ("fault", "phase", "gate", "subject", "outcome")}
+        seen = {"detected": detected, "right_subject": False, "right_cause": False, "seconds_to_detect": 1.0}
+        return DrillResult(drill=name, performed=True, seconds=2.0, false_alarms=alarms, **named, **seen)
+
+    results = [performed("gpu-hot", True, alarms), performed("kernel-drift", False, alarms[1:])]
+    assert everywhere.noticing(results[0]) == ["discovery.gpu.slowdown", "discovery.gpu.clock_cap"]
+    planned = ["gpu-hot", "kernel-drift", "os-drift"]
+    common = {"profile": None, "git_commit": None, "opened_at": "2026-11-28T00:00:00Z"}
+    done = DrillReport(name="d", place="everywhere", planned=planned, results=results, **common)
+    assert result.totals(done) == "1 of 2 faults noticed on all nodes; 1 not performed"
+    assert [everywhere.line(each).split()[0] for each in results] == ["NOTICED", "UNNOTICED"]
+    assert result.exit_code(done) == 2
+    assert result.exit_code(done.model_copy(update={"planned": planned[:2]})) == 0
+    page = result.markdown(done)
+    assert "| kernel-drift: one node runs another kernel | discovery.kernel |" in page
+    assert "| discovery.gpu.slowdown | gpu-hot |" in page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bringup.drill import declared, suite
+from bringup.drill import declared, everywhere, suite
 from bringup.drill import result as drill_result
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import catalogue, profile_text
@@ -15,7 +15,10 @@ from bringup.run import site as at_site
 def do_drill(arguments: argparse.Namespace) -> int:
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
+    if arguments.everywhere and arguments.anywhere:
+        raise UsageError("--everywhere runs on local clusters: without --anywhere")
     on_local = declared.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
+    on_local = everywhere.everywhere(on_local) if arguments.everywhere else on_local
     ids = [drill.id for drill in on_local]
     unknown = [name for name in arguments.only if name not in ids]
     if unknown:
@@ -36,6 +39,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
     request = suite.Request(
         drills=chosen,
         anywhere=arguments.anywhere,
+        everywhere=arguments.everywhere,
         # a run that is continued knows what it had planned
         profile=discovered.profile(catalogue.load_profile(arguments.profile), []) if arguments.anywhere else None,
         resume=arguments.resume,

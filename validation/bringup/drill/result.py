@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from bringup.drill import everywhere
 from bringup.drill.declared import Drill
 from bringup.kernel.records import DrillReport, DrillResult
 from bringup.report import text as report
@@ -46,6 +47,8 @@ def line(result: DrillResult) -> str:
 
 def totals(done: DrillReport) -> str:
     """Write the last line."""
+    if done.place == "everywhere":
+        return everywhere.totals(done)
     performed = [result for result in done.results if result.performed]
     sentences: list[str] = []
     if done.planned:
@@ -72,15 +75,17 @@ def totals(done: DrillReport) -> str:
 
 
 def exit_code(done: DrillReport) -> int:
-    """Return 0: all found, 1: one was not (or something else was accused), 2: we could not tell."""
+    """Return 0: all found (everywhere: all made), 1: one was not, or something else was accused, 2: not known."""
     performed = [result for result in done.results if result.performed]
-    if any(not result.is_found or result.false_alarms for result in performed):
+    if done.place != "everywhere" and any(not result.is_found or result.false_alarms for result in performed):
         return 1
     open_ends = [result for result in done.results if not result.performed and result.applicable]
     return 2 if open_ends or not performed or len(done.results) < len(done.planned) else 0
 
 
 def markdown(done: DrillReport) -> str:
+    if done.place == "everywhere":
+        return everywhere.markdown(done)
     by_verdict: dict[str, list[DrillResult]] = {}
     for result in done.results:
         if mark(result) == "FOUND":

@@ -11,10 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
-from bringup.drill import declared, perform, result
+from bringup.drill import declared, everywhere, perform, result
 from bringup.drill import environment as environments
 from bringup.drill.declared import Drill, Shape
 from bringup.drill.environment import Here, LocalCluster
@@ -44,8 +45,13 @@ LEFT_TO_ITS_LANE = 4  # drills; see taken()
 class Request:
     drills: Sequence[Drill]
     anywhere: bool = False
+    everywhere: bool = False  # the drills alter all nodes
     profile: Profile | None = None  # of the cluster, for anywhere
     resume: Path | None = None
+
+    @property
+    def place(self) -> Literal["local-cluster", "anywhere", "everywhere"]:
+        return "anywhere" if self.anywhere else "everywhere" if self.everywhere else "local-cluster"
 
 
 def of_site(checks: Path) -> list[Drill]:
@@ -82,9 +88,9 @@ def run(request: Request) -> int:
         with closing(here if request.anywhere else _on_local_clusters(waiting, folder, console)) as results:
             for performed in results:
                 done = _add(done, folder, results=[*done.results, performed])
-                console.print(result.line(performed))
+                console.print((everywhere if request.everywhere else result).line(performed))
     except KeyboardInterrupt:
-        where = "--anywhere " if request.anywhere else ""
+        where = "" if request.place == "local-cluster" else f"--{request.place} "
         console.print(f"{'STOPPED':<14} next: bringup drill {where}--resume {report.shown_path(folder)}")
         raise
     console.print(f"\nreport: {report.shown_path(folder / 'report.md')}")
@@ -95,9 +101,8 @@ def run(request: Request) -> int:
 def _begin(request: Request) -> tuple[Path, DrillReport]:
     if request.resume is not None:
         done = read_record(request.resume / paths.DRILLS, DrillReport)
-        if (done.place == "anywhere") is not request.anywhere:
-            how = "without" if request.anywhere else "with"
-            raise CannotStart(f"--resume {request.resume}: that run was {done.place}; call it {how} --anywhere")
+        if done.place != request.place:
+            raise CannotStart(f"--resume {request.resume}: that run was {done.place}, and this one is {request.place}")
         known = {drill.id for drill in request.drills}
         # what could not be performed is tried again
         results = [result for result in done.results if result.performed and result.drill in known]
@@ -108,7 +113,7 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
     folder.mkdir(parents=True)
     done = DrillReport(
         name=name,
-        place="anywhere" if request.anywhere else "local-cluster",
+        place=request.place,
         profile=request.profile.name if request.profile else None,
         git_commit=opening.git_commit(),
         opened_at=opening.now(),
