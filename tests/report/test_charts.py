@@ -87,7 +87,7 @@ def test_a_floor_stands_at_its_size_and_a_ceiling_across_the_whole_figure():
 
 def test_a_collective_of_which_nothing_is_expected_says_so():
     [drawn] = bandwidth.draw(curve_of(0.1, 1.0), profile.load("generic"))
-    assert drawn.note == "The profile expects no number of it."
+    assert drawn.note == "No limit is set for it."
     assert bandwidth.draw(curve_of(0.1), profile.load("generic")) == []  # one size is no curve
 
 

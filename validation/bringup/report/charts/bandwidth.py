@@ -55,7 +55,7 @@ def _collective(name: str, by_scale: _Points, profile: profiles.Profile) -> Draw
         limits=limits,
         ticks=[(float(size), sizes[size]) for size in shown],
         is_log=True,
-        note="" if limits else "The profile expects no number of it.",
+        note="" if limits else "No limit is set for it.",
     )
 
 

@@ -166,6 +166,10 @@ def why(theirs: Numbers, ours: Numbers) -> str:
             )
         elif longer_s > 0:
             sentence += f": it does not explain the {1e3 * longer_s:.0f} ms that a step takes longer"
+        elif exposed_s < 0:
+            sentence += f": a step takes {-1e3 * longer_s:.0f} ms less, and this part of it {-1e3 * exposed_s:.0f} ms"
+        else:
+            sentence += f": a step takes {-1e3 * longer_s:.0f} ms less all the same"
     states = [row.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
     if states[1]:
         sentence += (
