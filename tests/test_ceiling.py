@@ -10,7 +10,7 @@ from bringup.kernel.facts.parsed import Parsed
 from bringup.kernel.plan import catalogue, ceiling
 from bringup.kernel.plan.expectation import Share
 from bringup.kernel.plan.profile import Profile, load, parse
-from bringup.kernel.records import Outcome, Verdict
+from bringup.kernel.records import Outcome, Verdict, known
 from factory import a_run
 from loops import for_each
 from showing import shows_failing
@@ -41,7 +41,7 @@ def test_many_small_nics_are_as_good_as_a_large_one():
             assert ceiling.ceiling(gate, ours, nodes) == ceiling.ceiling(gate, theirs, nodes)
 
 
-PUBLISHED = predictors.known(predictors.BusBandwidth, "busbw")
+PUBLISHED = known("busbw", list[predictors.BusBandwidth])
 
 
 @for_each(*PUBLISHED)
