@@ -268,9 +268,9 @@ def test_kind_is_read_from_wrapper_placements_and_mesh(wrapper, placements, mesh
 
 @case_for_each(
     (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed single (1 rank"),
-    (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (a)"),
-    (("ddp",), ["a", "b"], "expected ddp on 1 host(s), observed 2 rank(s) on 2 host(s) (a, b)"),
-    (("single",), ["a", "a"], "expected single on one rank, observed 2 rank(s)"),
+    (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 ranks on 1 host (a)"),
+    (("ddp",), ["a", "b"], "expected ddp on 1 host, observed 2 ranks on 2 hosts (a, b)"),
+    (("single",), ["a", "a"], "expected single on one rank, observed 2 ranks"),
 )
 def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(expected, hosts, message):
     with pytest.raises(strategy.Refused) as refused:
@@ -297,7 +297,7 @@ def asked(**changes: Any) -> Any:
     (
         ON_FOUR | {"hosts": list("abcabcdd")},
         IN_FOURS,
-        *("inside 2 host(s), observed group [0, 1, 2, 3] on a, b, c", [("train.shard.inside_node", 2, "count")]),
+        *("inside 2 hosts, observed group [0, 1, 2, 3] on a, b, c", [("train.shard.inside_node", 2, "count")]),
     ),
     (
         ON_FOUR | {"mesh": [[0, 1], [2, 3], [4, 5], [6, 7]]},
@@ -324,7 +324,7 @@ def test_a_shard_group_is_a_host_or_what_was_requested(hosts, wanted, size):
     ("aab", None, "the same number of ranks, 2 or more, on each host"),
     ("aab", 3, "the same number of ranks, 2 or more, on each host"),
     ("aabb", 4, "--shard-size 4: expected a part of a host or whole hosts, and 2 groups or more, observed 2 host"),
-    ("aaaabbbbcccc", 6, "observed 3 host(s) of 4 rank(s): give 2 or 4"),
+    ("aaaabbbbcccc", 6, "observed 3 hosts of 4 ranks: give 2 or 4"),
     ("aaaabbbbcccc", 5, "give 2 or 4"),
     ("ab", 2, "give more hosts"),
 )

@@ -496,8 +496,8 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path):
 
 def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path):
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--model", "llama3-70b")
-    require_refused(run, "llama3-70b as fsdp on 2 rank(s): expected room for 1")
-    assert "GiB of host memory for the 2 rank(s) of a node, observed" in run.facts(0)["train.rank.state"]["why"]
+    require_refused(run, "llama3-70b as fsdp on 2 ranks: expected room for 1")
+    assert "GiB of host memory for 2 ranks of a node, observed" in run.facts(0)["train.rank.state"]["why"]
 
 
 def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path):
@@ -530,7 +530,7 @@ def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path):
 
 def test_multi_node_entrypoint_refuses_one_host(tmp_path):
     run = one_node(tmp_path / "one-host", "train_ddp_multi_node")
-    require_not_promised(run, "expected ddp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (n0)")
+    require_not_promised(run, "expected ddp across 2 or more hosts, observed 2 ranks on 1 host (n0)")
 
 
 def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path):
