@@ -63,12 +63,16 @@ ROCE = ("inventory.devices.nics", "n0", ["firmware of MT_1=28.46.1006+28.39.1002
     ([DRIVER, B200], WARN, "1 (driver 580.105.08: nvidia-smi hangs after 66 days"),
     ([ROCE], WARN, "1 (NIC firmware 28.46.1006: congestion control is set for all"),
     ([("slurm.node.version", "n0", "25.05.0")], WARN, "2 (Slurm 25.05.0: one GPU is given to several jobs"),
-    ([("slurm.node.version", "n0", "25.05.4-1")], PASS, "0 (none is known of Slurm 25.05.4-1)"),
+    ([("slurm.node.version", "n0", "25.05.4-1"), packages()], PASS, "0 (none is known of Slurm 25.05.4-1)"),
 )
 def test_a_known_fault_of_a_version_is_named_with_what_avoids_it_and_its_address(facts, outcome, says):
     seen, words = judged_with(*facts)
     assert (seen, words[: len(says)].removesuffix(")")) == (outcome, says.removesuffix(")"))
     assert outcome is PASS or ("; avoid it: " in words and "(https://" in words)
+
+
+def test_slurms_word_alone_is_no_word_of_the_node():
+    assert judged_with(("slurm.node.version", "n0", "25.05.4-1")) == (OPEN, "no evidence arrived")
 
 
 def test_what_a_container_brings_is_not_judged_by_the_nodes_own():

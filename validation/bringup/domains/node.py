@@ -80,11 +80,16 @@ def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
     for component, version, fact in _versions(observed, run):
         if version[:1].isdecimal():  # not `absent`
             installed.setdefault(fact.subject.partition("/")[0], {}).setdefault((component, version), fact.evidence)
+    asked = {fact.subject for fact in observed.of("inventory.packages")}
     for node, versions in installed.items():
+        if node not in run.nodes:
+            continue
         traits = _traits(observed, node)
         models = [str(fact.value) for fact in observed.of("discovery.gpu.model") if fact.subject.startswith(f"{node}/")]
         faults = {pair: version_faults.of(*pair, traits, models) for pair in versions}
         words = [sentence for of_one in faults.values() for sentence in of_one]
+        if not words and node not in asked and {name for name, _ in versions} == {"Slurm"}:
+            continue  # the node itself said nothing of its versions
         evidence = next((versions[pair] for pair, of_one in faults.items() if of_one), next(iter(versions.values())))
         why = first_few(words) if words else f"none is known of {', '.join(' '.join(pair) for pair in versions)}"
         derived.saw("discovery.versions.faults", node, len(words), "count", evidence, why)
