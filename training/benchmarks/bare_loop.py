@@ -9,8 +9,6 @@ and gradient norms to those of this loop, and overhead.py their speed. The optio
 Rank 0 writes RUN/bare_loop.json: loss and grad_norm of every step, and the speed of the steady window.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

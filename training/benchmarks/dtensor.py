@@ -3,8 +3,6 @@
 torchrun --standalone --nproc-per-node 4 training/benchmarks/dtensor.py
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -11,8 +11,6 @@ Options that are not listed here go to the programs (train_single_gpu.py --help)
 fewer, leave it out of --strategies. `single` is always run.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import math

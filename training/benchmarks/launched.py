@@ -3,8 +3,6 @@
 HSDP needs two nodes: two launchers on this machine stand for them, each with as many ranks and GPUs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

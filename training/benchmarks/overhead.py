@@ -13,8 +13,6 @@ this machine stand for them, each with --ranks ranks and as many GPUs. A step of
 a CPU core: a step of 20 ms would measure Python.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import math

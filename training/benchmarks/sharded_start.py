@@ -10,8 +10,6 @@ does not have to draw billions of random numbers.
     python training/benchmarks/sharded_start.py --model llama3-70b --ranks 64 --blocks 2
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import itertools

@@ -12,8 +12,6 @@ With --stop-file, SIGTERM makes that file, at which the ranks write a checkpoint
 send it to all processes of a step, so ranks do not end at it (recipe/program.py). At SIGHUP they do: it takes that.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -12,8 +12,6 @@ for.
     python training/src/predict.py --model llama3-8b --strategy fsdp --nodes 2 --gpus-per-node 8 --sequence-length 8192
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import json

@@ -9,8 +9,6 @@ Read it beside         train_ddp_single_node.py, whose train() this is: it diffe
 Launch                 sbatch --nodes=2 training/slurm/run_ddp_2node.sbatch     (any number of nodes from 2)
 """
 
-from __future__ import annotations
-
 from recipe import program
 from recipe.strategy import Expected
 from train_ddp_single_node import train

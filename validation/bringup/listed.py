@@ -3,8 +3,6 @@
 Each is imported when it is first called, so that a run loads what its own files need. Found by name, never by a scan.
 """
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from typing import Any

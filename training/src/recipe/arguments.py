@@ -4,8 +4,6 @@ A typing error costs milliseconds and one line, not seconds per rank.
 """
 # ruff: noqa: RUF009  # what it calls is dataclasses.field
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

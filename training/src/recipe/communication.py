@@ -4,8 +4,6 @@ Why after it: the profiler costs time in every step; the records are written bef
 alone is profiled, it is slower, and the others are seen waiting for it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -4,8 +4,6 @@ So every token counts, and every strategy does the same work. Rows are made once
 map into memory. Documents are sentences made from the seed, or a dataset in alpaca format or with a column `text`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

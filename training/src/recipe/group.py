@@ -4,8 +4,6 @@ torchrun sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them a 
 no group: every function here does nothing or returns a list of one. The backend is nccl with a GPU, else gloo.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import os

@@ -11,8 +11,6 @@ timeout         the collectives of the other ranks give up, and the launchers en
 A stack alone is not a fault: a model may load for long. It is judged when the rank has no end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import json

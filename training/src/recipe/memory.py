@@ -5,8 +5,6 @@ States are the part that sharding divides: parameters, gradients and optimizer t
 need comes from bringup.training.formulae.memory, and is exact: where they alone do not fit, a refusal is certain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

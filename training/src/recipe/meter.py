@@ -9,8 +9,6 @@ FSDP gathers before a block), and the optimizer's update. And a rank that itself
 (probes/pulse.py) or by its own work in a step, after the warm-up.
 """
 
-from __future__ import annotations
-
 import math
 import resource
 import statistics

@@ -5,8 +5,6 @@ Whether the formulae count such a model is not guessed: torch counts the FLOPs o
 where they are others.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import math

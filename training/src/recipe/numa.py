@@ -4,8 +4,6 @@ Under torchrun a rank starts with all CPUs that the job has on its node. Not `to
 raises where the command numactl is missing. A rank that it bound has CPUs at one node only, and is left as it is.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Set
 from pathlib import Path

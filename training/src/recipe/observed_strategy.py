@@ -4,8 +4,6 @@ Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is th
 seen in it: the data type out of a matrix product, and which decoder layers run a second time. An option proves neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

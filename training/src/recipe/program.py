@@ -4,8 +4,6 @@ An entrypoint hands over its train(run), which is the life of one rank. Exit cod
 error while training, or another strategy than the promised one; 2 refused (wrong arguments, data, memory).
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import os

@@ -3,8 +3,6 @@
 RUN_DIR/raw/rank<R>.jsonl says how far the rank came, written as it happens: a rank that is killed leaves no last line.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From what the ranks gathered to the two records that go to disk: run_args.json and metrics.json."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

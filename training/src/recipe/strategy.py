@@ -5,8 +5,6 @@ exit code 0, and it ignores keys that it does not know. So the kind and its vari
 (observed_strategy.py): before it is trained, after its first step, and at the end.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ model at a time: a decoder block, or all outside of the blocks. Random numbers o
 name alone, so all strategies start from equal weights. Of a hub model a rank reads only the rows of its shard.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator

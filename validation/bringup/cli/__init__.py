@@ -1,8 +1,6 @@
 """The `bringup` command. Exit codes everywhere: 0 pass, 1 the cluster failed a gate, 2 we could not tell (bad input
 included)."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno

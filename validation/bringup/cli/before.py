@@ -1,7 +1,5 @@
 """Verbs before a run: what would stop one, what its site file sets, what is checked; completion of verbs in a shell."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verbs that read results folders."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

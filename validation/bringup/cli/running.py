@@ -1,7 +1,5 @@
 """Verbs that run phases and trainings."""
 
-from __future__ import annotations
-
 import argparse
 
 from bringup.kernel.plan import catalogue

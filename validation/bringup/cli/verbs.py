@@ -1,7 +1,5 @@
 """All verbs, in the order of --help: those of runs and of their reports, and those that each room brings."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator, Mapping

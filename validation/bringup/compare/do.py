@@ -1,7 +1,5 @@
 """Verbs about several runs: side by side, over time, the profile that they make; and what a plan will take."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

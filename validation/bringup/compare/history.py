@@ -8,8 +8,6 @@ Days differ, so a day is one value, the median of its runs. The newest days stan
 a robust spread. A single low day is no news: it takes NEWEST of them, and more where low days were frequent before.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """What `bringup history` prints, and its figures: one per measure, a point per run."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ it was: a quiet hour would make it a false alarm. So does a floor that was decla
 entry says what was measured, its spread, by which runs, and when.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -13,8 +13,6 @@ method (Scand. J. Statist. 6, 65, 1979) over all nodes bounds the chance that a 
 named node are then taken out, because they accuse its neighbours, too.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence

@@ -20,8 +20,6 @@ sides have one spread, so that 3 runs against 10 give no more false alarms than 
 where the noise arises: Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

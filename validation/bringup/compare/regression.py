@@ -6,8 +6,6 @@ opened. Per measure the interval of the relative change decides (noise.conclusio
 judged. The spread inside the runs (noise.error_inside) is a lower bound on that between them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean, median

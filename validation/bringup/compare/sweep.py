@@ -1,7 +1,5 @@
 """`bringup sweep`: variants of one training, a job after the other, and a table of what each of them gives."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from dataclasses import dataclass, field

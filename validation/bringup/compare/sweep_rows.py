@@ -5,8 +5,6 @@ improvement that matters is excluded too. With one run on each side nothing repe
 inside the runs explain is noise, and a larger one tells nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

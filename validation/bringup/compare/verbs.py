@@ -1,7 +1,5 @@
 """Verbs about several runs."""
 
-from __future__ import annotations
-
 from bringup.training.varied import FIELDS
 from bringup.verb import (
     COMPARE,

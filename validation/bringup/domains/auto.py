@@ -4,8 +4,6 @@ What is not recognised stays without a limit. What Slurm promised counts as ther
 expectation.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 and changes no outcome, value or kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 

@@ -5,8 +5,6 @@ Compatibility, minor version compatibility). torch 2.13 is published for CUDA 12
 (pytorch/pytorch#187075). The build for 12.6 has no code for Blackwell: its newest GPU is Hopper (#182849).
 """
 
-from __future__ import annotations
-
 import re
 
 LEAST_DRIVER = {13: 580, 12: 525}  # major version of CUDA -> major version of the driver

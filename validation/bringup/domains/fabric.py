@@ -1,7 +1,5 @@
 """RDMA ports, the NUMA nodes of GPUs, the NIC beside each GPU: facts of a node -> observations that gates judge."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 

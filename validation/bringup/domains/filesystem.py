@@ -1,7 +1,5 @@
 """Filesystems: what the two nodes of a pair observed of one file, and folders that jobs write to."""
 
-from __future__ import annotations
-
 from bringup.kernel.facts.parsed import Parsed, Seen
 from bringup.kernel.records import Run
 

@@ -1,7 +1,5 @@
 """GPUs: what the driver logged, whom they belong to, and which of them tasks and jobs got."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 from bringup.domains import cuda

@@ -3,8 +3,6 @@
 `observed` keeps the UUID, which drills and programs compare.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -7,8 +7,6 @@ explanation of the same directions is nearly as good. An explanation that is nei
 the next round (next_round.py) tests it.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

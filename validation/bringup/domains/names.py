@@ -4,8 +4,6 @@ One node resolves all names: the table. Every other node reports the names that 
 of facts is the number of nodes, not of pairs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Observations derived from the measurements of collectives, under the ids of the gates that judge them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ distance beyond which pairs are slower. All nodes that are not known to be slow 
 busy network would look faster.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

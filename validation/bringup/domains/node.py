@@ -1,7 +1,5 @@
 """A node: who answered, how far its clock is from the others, and whether its settings are what vendors ask for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

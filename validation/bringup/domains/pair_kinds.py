@@ -6,8 +6,6 @@ slower as a whole, a slow pair may be a distant one: then what these reach is us
 fastest partner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from statistics import median, median_high
 

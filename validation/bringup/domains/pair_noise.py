@@ -4,8 +4,6 @@ No number of a profile is used here. So it cannot tell whether a fleet is fast e
 stands out. For that, the profile's floor of `nccl.pair.slowest` is judged.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ speed is the best measurement, because another process can only slow it down. A 
 worst measurement.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

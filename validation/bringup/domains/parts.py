@@ -1,7 +1,5 @@
 """The parts that a profile is made of where nobody named one (profiles/parts): GPU models, node, fabrics."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -4,8 +4,6 @@ run or time.
 That finds accidents, and changes by who did not make the checksums again. It proves nothing against the folder's owner.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

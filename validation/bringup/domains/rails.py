@@ -1,7 +1,5 @@
 """Single RDMA ports: the speed of each in loopback, and with the same-named ports of its neighbour nodes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple

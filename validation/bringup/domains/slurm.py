@@ -1,7 +1,5 @@
 """Slurm: its configuration, and what it does with jobs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

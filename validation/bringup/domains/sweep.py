@@ -1,7 +1,5 @@
 """The sweep of single nodes: whose ranks came to the end, whose devices gave other bits, what `dcgmi diag` says."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 

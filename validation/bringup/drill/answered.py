@@ -1,7 +1,5 @@
 """What drills found: the claim that faults are noticed, of the cluster that they were made on."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What `bringup drill` does."""
 
-from __future__ import annotations
-
 import argparse
 
 from bringup.drill import declared, everywhere, suite

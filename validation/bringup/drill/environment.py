@@ -3,8 +3,6 @@
 The local cluster is a program of its own, called by its verbs; nothing of it is imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

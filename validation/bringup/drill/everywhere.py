@@ -1,7 +1,5 @@
 """The fault of one node, made on all nodes: what notices it knows a right value, or a number, and needs no peer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

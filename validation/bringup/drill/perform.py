@@ -1,7 +1,5 @@
 """Perform one drill: make the fault, run the phase, undo the fault, and compare the verdicts with what was declared."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What a drill run showed: a line each, the totals, and the table as Markdown."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

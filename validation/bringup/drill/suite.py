@@ -1,7 +1,5 @@
 """`bringup drill`: many drills, on as few clusters as they can share. It can be stopped and continued at any time."""
 
-from __future__ import annotations
-
 import queue
 import re
 import threading

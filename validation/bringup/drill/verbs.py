@@ -1,7 +1,5 @@
 """The verb that makes faults on purpose."""
 
-from __future__ import annotations
-
 from bringup.verb import RUN, Verb, arg, flag, path, profile_argument, resume, verb
 
 VERBS: dict[str, dict[str, Verb]] = {

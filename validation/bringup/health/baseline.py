@@ -3,8 +3,6 @@
 Versions (kernel, driver, libraries) are not among it: an update that goes through the cluster would drain half of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any

@@ -1,7 +1,5 @@
 """What `bringup site-baseline` does."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

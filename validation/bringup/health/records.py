@@ -1,7 +1,5 @@
 """The baseline that the health check of a node reads."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from bringup.kernel.records.base import Limit, Record, Versioned

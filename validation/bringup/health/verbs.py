@@ -1,7 +1,5 @@
 """The verb for the baseline of the health check."""
 
-from __future__ import annotations
-
 from bringup.verb import DAILY, FORCE, Verb, output, runs, verb
 
 VERBS: dict[str, dict[str, Verb]] = {

@@ -1,7 +1,5 @@
 """Characters that no text of ours shows, wherever it came from."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 fault of bringup itself.
 """
 
-from __future__ import annotations
-
 
 class BringupError(Exception):
     """The root."""

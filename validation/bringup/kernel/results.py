@@ -1,7 +1,5 @@
 """Paths of a run: its files, its attempts, the runs of a playbook. One attempt writes one folder."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The user's command: started as it is, its output passed on, and ended when it prints nothing for too long."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors

@@ -1,7 +1,5 @@
 """What `bringup preflight` does."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Preflight from the first check to the last attempt. Nothing is drained, and no job is cancelled."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What `bringup preflight` did in a user's job."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The verb that runs a command on the healthy nodes of a job."""
 
-from __future__ import annotations
-
 import argparse
 
 from bringup.kernel.plan.phases import PREFLIGHT

@@ -3,8 +3,6 @@
 Discovery judges the distance; monitoring puts the samples of all nodes on one axis with it.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass

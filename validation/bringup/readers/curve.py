@@ -1,7 +1,5 @@
 """The shape of the curve of bus bandwidth over size, per collective and scale. Never an average over sizes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from bringup.kernel.plan.expectation import size_bytes

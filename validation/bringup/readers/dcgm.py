@@ -6,8 +6,6 @@ result names its entity, and the summary of each test holds what is about no ent
 is "runtime_error".
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which file of raw/ is read by what: one table, and the logs of NCCL, whose files are read together."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

@@ -15,8 +15,6 @@ train.rank.step      the last step that it finished
 train.rank.entered   collectives that it had begun, on all groups
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ far that can be put right. Before them comes `#every,node,seconds`, the period. 
 are the bytes that each network interface and RDMA device has counted, and are not judged.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Each process writes a file: a line with a JSON object for each collective of eac
 that come later. So of one call the fastest rank counts, and of all calls the median.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections import defaultdict

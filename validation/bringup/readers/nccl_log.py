@@ -1,7 +1,5 @@
 """NCCL's own log (NCCL_DEBUG=INFO, subsystems INIT,NET,GRAPH; one file per process): what NCCL really uses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

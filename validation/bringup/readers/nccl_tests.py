@@ -4,8 +4,6 @@ The average over sizes is never used: it depends on the requested sizes. Their J
 it says no more, and lists the whole environment.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ Rank 0 prints the algorithm of each operation (subsystem TUNING): `AllReduce: 10
 channel{Lo..Hi}={0..15}` since 2.26; a number before that, `Algo 1 proto 2`; before 2.23 without the operation.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping

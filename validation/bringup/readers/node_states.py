@@ -1,8 +1,6 @@
 """What the words of a node's state mean for a run (validation/known/node_states.yaml). One that is not there counts as
 BROKEN."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """raw/rounds.txt: the rounds of pairs, one line each, written before the round is measured."""
 
-from __future__ import annotations
-
 import re
 
 from bringup.kernel.facts.parsed import Parsed

@@ -4,8 +4,6 @@ RAS reports busy ranks as missing, and has reported a hanging job as healthy.
 The JSON: "RAS", "JSON Output" in the user guide of NCCL 2.28.7 and later.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Answers of Slurm's own commands. Output of 22.05 and later; no --json, which changes with every release."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Container, Sequence

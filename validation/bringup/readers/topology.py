@@ -5,8 +5,6 @@ first line is underlined with terminal codes. A legend names the NICs; older dri
 of its column (mlx5_0), without a legend. GPUs are numbered in the order of their PCI addresses.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import takewhile
 

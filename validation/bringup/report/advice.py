@@ -1,7 +1,5 @@
 """Advice as one screen. Numbers are rounded for reading; `--json` has them whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -3,8 +3,6 @@
 Checkpoints stay where they are: they are large, and no verdict comes from them. So does what the run did not write.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -2,8 +2,6 @@
 their headline: the overall word and the decision. It is that of the answers: no pass stands above an open question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The collectives of a run: a row for each size and scale, as nccl-tests prints them, beside what is expected."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from bringup.kernel.plan.subjects import scale_nodes

@@ -1,8 +1,6 @@
 """What one sends: report.md of a run, and the phases of a playbook in one document. Both begin with what was asked and
 the answer, then what is wrong, then the numbers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

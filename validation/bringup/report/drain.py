@@ -11,8 +11,6 @@ passes again:
     bringup: discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, run 20261123-020000-abc)
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import defaultdict

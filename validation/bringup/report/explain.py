@@ -4,8 +4,6 @@ next.
 Everything said comes from the verdicts, the signatures and the guides of the gates; nothing is guessed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

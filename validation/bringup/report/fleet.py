@@ -3,8 +3,6 @@
 Only what was judged of a node alone, or of its ranks, counts here. A pair accuses neither of its nodes by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

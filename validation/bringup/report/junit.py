@@ -1,7 +1,5 @@
 """JUnit XML, for CI systems."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as xml
 
 from bringup.kernel.characters import for_xml

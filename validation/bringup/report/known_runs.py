@@ -1,7 +1,5 @@
 """The runs of this checkout, each by the name of its folder: listed, and found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

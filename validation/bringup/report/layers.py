@@ -4,8 +4,6 @@ Each layer was measured by a phase of its own. What it keeps of the layer above 
 look: "perftest gives 392 Gb/s on each NIC, and NCCL 13 GB/s" is two lines of this table.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """From the page to the files that it speaks of: relative, so that a folder can be moved with its page."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

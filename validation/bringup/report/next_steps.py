@@ -4,8 +4,6 @@ What failed has the cause that its guide describes: gates fail for the same reas
 incomplete has the cause that its verdict names.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 `-` is standard output. Devices, fifos, folders and the evidence of a run are refused before any work is done.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,8 +1,6 @@
 """One self-contained HTML page of everything a set of runs says: `bringup report`. At its top the six questions, a tile
 each; then a section for each run."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import textwrap

@@ -3,8 +3,6 @@
 Labels join with what others measure: `node` is Slurm's name of the node, `gpu` the GPU of the subject.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ has no link to elsewhere and no script but its search; its Content-Security-Poli
 requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the cluster is: a line per fact of the nodes, with the value of most of them and the nodes that differ."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The terminal: outcomes in colour where there is one, plain text in a file or a batch log."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

@@ -3,8 +3,6 @@
 Texts in records may come from logs and host names: control characters are removed and Markdown is escaped.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,8 +1,6 @@
 """`bringup ticket NODE`: what a vendor or the site's own desk asks for, as one text: what is wrong, on which device of
 which machine, since when, with the lines of evidence, and what to attach. With --folder the files, too."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Judge a run, show it, and write what is derived beside its evidence. One place for the phase scripts and for
 `bringup run`."""
 
-from __future__ import annotations
-
 import errno
 import sys
 from pathlib import Path

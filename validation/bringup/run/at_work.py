@@ -3,8 +3,6 @@
 A look is one listing of a folder, so that it costs a shared filesystem next to nothing.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The newest discovery of some nodes, for the profile `auto`."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence

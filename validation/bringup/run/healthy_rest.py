@@ -1,7 +1,5 @@
 """What a run goes on without: nodes that failed a phase, and hardware that no node has."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Standard library only: scripts read it on every node.
 """
 
-from __future__ import annotations
-
 import re
 
 NOT_RECORDED = "another value, not recorded: it looks like a secret"

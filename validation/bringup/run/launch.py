@@ -1,7 +1,5 @@
 """One phase through its own script: started, waited for, and judged. It says meanwhile what is going on."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

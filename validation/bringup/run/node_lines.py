@@ -4,8 +4,6 @@ bringup runs none of them. A line is printed only for evidence that is whole, at
 this boot of the node; else a remark says why there is none. Where Slurm cannot be asked, a remark says so.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Sequence

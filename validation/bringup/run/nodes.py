@@ -1,7 +1,5 @@
 """Chooses the nodes of a run: those with as many GPUs of one type, and the features of the site."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Opening and closing a run: the plan is written before anything runs, and the exit code at the end of the script."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import importlib.util

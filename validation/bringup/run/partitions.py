@@ -3,8 +3,6 @@
 Slurm refuses such a job only if EnforcePartLimits is set. Otherwise it accepts the job and leaves it pending.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

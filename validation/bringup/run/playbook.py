@@ -1,7 +1,5 @@
 """`bringup run`: runs the script of every phase, one after the other. A phase that did not run is not proven."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import time

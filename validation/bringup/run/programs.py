@@ -4,8 +4,6 @@ A process group is not all of it: the ranks of torchrun lead sessions of their o
 and hold the GPUs. So each program gets a mark in its environment, which all that it starts inherits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

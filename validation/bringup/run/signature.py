@@ -4,8 +4,6 @@ A checksum beside the evidence shows a change, but not to who makes it anew. A s
 kept. Nobody is ever asked for a pass phrase: what cannot be signed at once stays unsigned, and a line says why.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

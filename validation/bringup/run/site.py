@@ -4,8 +4,6 @@ Slurm's commands read SBATCH_*, SALLOC_* and SLURM_*. Options without such a var
 put into their command lines.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import socket

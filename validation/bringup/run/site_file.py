@@ -1,7 +1,5 @@
 """A site file says once how jobs are submitted and started on one cluster. Expected numbers are in a profile."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Requests of `bringup run` to Slurm. Every answer may be missing, because the controller can be away for a minute."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

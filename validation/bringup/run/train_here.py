@@ -5,8 +5,6 @@ Lines of what runs beside the ranks, and of the ranks, get the label that srun g
 stand for the two nodes that HSDP needs: their network is this machine's own, and its gate stays incomplete.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets

@@ -1,8 +1,6 @@
 """Waits for the jobs that smoke submits, for nodes that jobs of others hold, for the smoke phase of another run, and
 for steps that a program left running."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -3,8 +3,6 @@
 A field has the name that it has in run_args.json, so that what was requested is held against what ran.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What `bringup why` does."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -4,8 +4,6 @@ What a rank raised, or a known fault in a log, comes before what follows from it
 lost peer, Slurm's end of the job. Of several, the first line counts.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

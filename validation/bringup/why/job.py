@@ -5,8 +5,6 @@ only then, it starts one small step on the job's nodes (infrastructure-validatio
 Each thing that could not be seen is a line of its own: absence is never health.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

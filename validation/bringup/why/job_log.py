@@ -4,8 +4,6 @@ A line is believed about the place that its label names: srun's `3: ` (--label) 
 Without a label, srun's own lines about the end of tasks name node and task.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ something carries it: torchrun's list of hosts, a line with the labels of both, 
 the accounting, which has the layout of each step. Else it is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The verb for the cause of the end of any job."""
 
-from __future__ import annotations
-
 from bringup.verb import DAILY, Verb, arg, flag, number, verb, whole
 
 VERBS: dict[str, dict[str, Verb]] = {

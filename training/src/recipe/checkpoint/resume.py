@@ -4,8 +4,6 @@ A rehearsal proves that a checkpoint can be resumed before somebody needs it. Ha
 wiped and read back. Training goes on with what was read, so the gates on later losses judge the checkpoint too.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -9,8 +9,6 @@ pass transformers reads position ids back from the device, to find out whether s
 are one. The name is private: where the installed version lacks it, its wait stays, and `tuning` says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 

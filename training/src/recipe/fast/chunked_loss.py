@@ -7,8 +7,6 @@ Not torch.nn.functional.linear_cross_entropy of torch 2.13: of bfloat16 input it
 steps of 1/32), and so is the sum of the head's gradient. Nor Liger's: it asks the device for the number of labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compiled decoder blocks, from the second step on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The fact lines that probes print (probes/facts.py), with or without srun's label in front."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

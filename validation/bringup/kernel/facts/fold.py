@@ -7,8 +7,6 @@ Two decisions hold for all of them:
 - Of two nodes the better one is usual. Of an even number of values, the better one of the two in the middle is.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Slurm's short form of node lists: `n[0-3,7],rack[0-1]-[00-31],login` and back to names."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Many names, or sentences, in few words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from bringup.kernel.facts import hostlist

@@ -2,8 +2,6 @@
 
 `from:` of each check names a fold, or a function of a domain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast

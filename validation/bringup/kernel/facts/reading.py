@@ -1,7 +1,5 @@
 """Reading raw/: each file by the reader that is listed for its name."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Planned pairs + observations + profile -> verdicts. A pure function of one folder: no Slurm, GPU, torch or clock."""
 
-from __future__ import annotations
-
 import gc
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

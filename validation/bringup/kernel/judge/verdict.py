@@ -1,7 +1,5 @@
 """What a gate's value is compared with in a run, and the verdict that follows: data first, words last."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -2,8 +2,6 @@
 
 The first document of a file is its policy, read here. The second one holds drills (drill/declared.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar

@@ -1,8 +1,6 @@
 """The six questions as claims, one sentence each, and the real hardware that their evidence needs:
 validation/known/questions.yaml. The gates name the claims that they prove (`claims`, `bears_on`)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from bringup.kernel.records import Record, known

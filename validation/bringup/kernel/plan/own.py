@@ -3,8 +3,6 @@
 They are planned for discovery. The run's folder keeps them, so that it can be judged anywhere.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The phases: one stem for the script, the results folder and the report. Data only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

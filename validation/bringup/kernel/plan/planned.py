@@ -1,7 +1,5 @@
 """The (gate, subject) pairs of a run, planned from the requested nodes and ranks before anything runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 

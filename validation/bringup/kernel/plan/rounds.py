@@ -3,8 +3,6 @@
 These rounds are known in advance. Rounds that depend on measurements are in domains/next_round.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 Pair = tuple[str, str]

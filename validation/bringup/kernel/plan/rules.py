@@ -3,8 +3,6 @@
 A rule judges one value, or the values of a fleet; the latter names the odd subjects.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,5 @@
 """The mark of simulated hardware: the UUID of a simulated GPU, wherever it is printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from bringup.kernel.records import Observation

@@ -1,7 +1,5 @@
 """Subjects of verdicts: the job, nodes, ranks, pairs and links of nodes, and numbers of nodes (scales)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from functools import cache

@@ -5,8 +5,6 @@ A profile names classes. NCCL prints the name of a plugin, which changes with it
 `unknown:NAME`: it proves neither a fabric nor a fault.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 

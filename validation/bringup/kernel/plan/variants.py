@@ -1,7 +1,5 @@
 """Paths that NCCL is restricted to, one at a time, and what its log must show: validation/known/nccl_variants.yaml."""
 
-from __future__ import annotations
-
 from bringup.kernel.records import Record, known
 
 RDMA, NVLINK = "rdma", "nvlink"

@@ -1,7 +1,5 @@
 """What a record is, what a judgement can be, and the only code that reads or writes files of records."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Why a job waits or never ran, in plain words. The table: validation/known_faults/pending.yaml."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

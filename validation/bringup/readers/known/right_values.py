@@ -1,7 +1,5 @@
 """Settings whose right value a vendor documents, and variables that pin a choice (validation/known)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from functools import cache

@@ -8,8 +8,6 @@ is in pending.py, what a message of the driver asks for in xid.py; docs/07-failu
 are made of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal

@@ -7,8 +7,6 @@ searched in thousands of lines at once, which is several times faster than line 
 word without which it cannot match: a log of 40 MB took 470 passes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from bisect import bisect_right

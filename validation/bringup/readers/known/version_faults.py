@@ -1,7 +1,5 @@
 """Known faults of installed versions (validation/known/version_faults.yaml). Beyond the table nothing is said."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from functools import cache

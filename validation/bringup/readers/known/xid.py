@@ -4,8 +4,6 @@ what the kernel says of the node. The tables: validation/known_faults/xid.yaml a
 An SXid says itself whether it is fatal. The events are named as infrastructure-validation/probes/kernel_log.py names
 them: xid_79, sxid_24007, sxid_12028_nonfatal."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

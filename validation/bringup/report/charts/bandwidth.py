@@ -1,8 +1,6 @@
 """Bus bandwidth over size, a figure for each collective and a line for each scale, beside what is expected. And all
 bandwidths against what is needed: a rail for each operation and scale, with a tick at its floor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

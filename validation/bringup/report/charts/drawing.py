@@ -3,8 +3,6 @@
 Lengths are in units of the picture, which are px where the page is wide enough.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

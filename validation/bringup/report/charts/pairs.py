@@ -4,8 +4,6 @@ Of a large fleet few of the pairs are measured, and a map of them is nearly empt
 the median of what it sends, and of what it receives. A slow node is a dark square at any number of nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 

@@ -1,7 +1,5 @@
 """What the monitor sampled: a figure for each quantity, a line for each node or the middle of many."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone

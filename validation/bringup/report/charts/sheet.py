@@ -1,7 +1,5 @@
 """Figures as files beside report.md: SVG with the style of the page inside, light or dark as its viewer."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass

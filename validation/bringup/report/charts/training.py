@@ -1,7 +1,5 @@
 """Training runs beside each other, and the ranks of one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """The chapters of the report: known/training_report.yaml says which line is read from where, conclusions.py what
 follows from verdicts. Every line is read from records and evidence; what they do not hold has no line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

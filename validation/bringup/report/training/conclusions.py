@@ -1,8 +1,6 @@
 """What follows from the verdicts and the numbers of trainings, in sentences. Nothing is concluded from a run whose
 evidence does not hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bringup.kernel.characters import many

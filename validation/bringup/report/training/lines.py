@@ -2,8 +2,6 @@
 not recorded. Communication stands beside what the collectives of the same report reached alone, the time of a step
 beside what `bringup advise` predicts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bringup.kernel.errors import RecordError

@@ -1,7 +1,5 @@
 """What the report of one training reads: its records, its evidence, what discovery said of the cluster."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

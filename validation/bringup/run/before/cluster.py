@@ -1,7 +1,5 @@
 """What Slurm says without a job: partitions, nodes, settings, accounts."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

@@ -1,8 +1,6 @@
 """`bringup doctor`: checks before anything is queued, a function for each: a line with a cure where something is to be
 done. Nothing is submitted."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What this host says without Slurm: limits of the shell, the Python environment, the folder of the checkout, tools."""
 
-from __future__ import annotations
-
 import grp
 import os
 import platform

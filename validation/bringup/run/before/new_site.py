@@ -1,7 +1,5 @@
 """`bringup site --init`: a first site file from what Slurm says, with each assumption in words."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

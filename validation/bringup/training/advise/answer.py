@@ -7,8 +7,6 @@ unless it says `recomputed`. Without one, what others published for this GPU and
 highest MFU everything overlaps = max(compute, communication), at the lowest nothing does = their sum.
 """
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ why it is unknown. A run answers for the numbers of nodes that it measured; a pr
 nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """How often a training saves a checkpoint, so that failures and saves cost least together. Computed, not measured:
 failures are Poisson events."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """Training runs that are comparable: their evidence holds, or they have none and are not judged; none is there
 twice. And their numbers that are compared: known/measures.yaml."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Only runs on equally many ranks whose losses agree stand against each other. Wha
 that, and recommends nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

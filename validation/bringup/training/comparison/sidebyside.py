@@ -1,8 +1,6 @@
 """Training runs side by side. Unlike runs are refused with the field that differs, unless --vary names it; losses are
 compared before speeds."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

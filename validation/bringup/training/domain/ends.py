@@ -8,8 +8,6 @@ unknown, and its own words are kept. blame.py says after judging who was first. 
 known.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """From the records of a training to observations under the gates' ids: ratios and gaps of their own fields. Pure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator

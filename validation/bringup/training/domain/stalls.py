@@ -4,8 +4,6 @@ All ranks of a synchronous training are late together. The one that stood still 
 work (recipe/meter.py). The others waited for it and pass. Where no rank stood still, none is named.
 """
 
-from __future__ import annotations
-
 import statistics
 
 from bringup.kernel.characters import many

@@ -13,8 +13,6 @@ size, S sequence. A training holds it against what torch's FlopCounterMode count
 MFU where that is not the same (training/src/recipe/model_shape.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -15,8 +15,6 @@ derived from the operations of transformers' Llama; a test compares it with torc
 What FSDP gathers and when: torch.distributed.fsdp, and the groups that accelerate makes (fsdp2_prepare_model).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 from bringup.kernel.errors import ModelError

@@ -5,8 +5,6 @@ Arithmetic on numbers of a JSON file; no torch, no transformers. Counts are of e
 training reads the shape of any model from the model itself (training/src/recipe/model_shape.py), and asks no table.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ On a GPU both are read from kernels: those of NCCL, and all others (as Meta's Ho
 overlap). On a CPU they are the ranges that gloo and torch's operators leave. Fetching rows is not among it.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import statistics

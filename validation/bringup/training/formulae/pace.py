@@ -1,7 +1,5 @@
 """How fast ranks train that wait for one another: the steady window of all of them, and whose own work is slow."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -1,8 +1,6 @@
 """MFUs that others published: beside a measured one, of the same GPU and of models of about the same size; and as the
 range that a prediction assumes."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Sequence

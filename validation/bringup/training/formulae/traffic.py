@@ -6,8 +6,6 @@ assume rings. In a ring of n each rank sends (n-1)/n of the bytes for all_gather
 for all_reduce. A test compares calls and bytes with those of the real fully_shard (training/src/predict.py).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

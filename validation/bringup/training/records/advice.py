@@ -1,7 +1,5 @@
 """What is computed of a training before it runs: the shape of its model, and what `bringup advise` predicts."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

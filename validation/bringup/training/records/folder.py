@@ -1,7 +1,5 @@
 """The records of a run's training, each file read once."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar, cast
