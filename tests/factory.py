@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bringup.drill.answered import Drilled
+from bringup.drill.evidence import Drilled
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import planned
 from bringup.kernel.plan import profile as profiles

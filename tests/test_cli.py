@@ -11,7 +11,7 @@ import sys
 from unittest.mock import Mock
 
 import pytest
-from bringup import listed
+from bringup import registry
 from bringup.cli import main, parser
 from bringup.cli.verbs import VERBS
 from loops import case_for_each, for_each
@@ -205,7 +205,7 @@ def test_the_help_loads_neither_the_records_nor_the_catalogue():
 def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_arguments_that_it_takes():
     known = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
     for name, verb in VERBS.items():
-        code = inspect.getsource(listed.called(verb.does))
+        code = inspect.getsource(registry.called(verb.does))
         taken = {action.dest for action in known[name]._actions} | ({"options"} if name == "train" else set())
         assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
 

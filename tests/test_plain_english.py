@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup.drill.declared import DECLARED
+from bringup.drill.catalogue import DECLARED
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import grouped
 from programs import ROOT

@@ -34,7 +34,7 @@ def test_without_a_room_and_its_name_in_the_list_all_others_are_imported_and_jud
     environment = {"PYTHONPATH": str(tmp_path / "validation")}
     before = ran([sys.executable, "-c", REST, recorded], env=environment, check=True).stdout
     shutil.rmtree(tmp_path / PACKAGE / room)
-    listed = tmp_path / PACKAGE / "listed.py"
+    listed = tmp_path / PACKAGE / "registry.py"
     text = listed.read_text()
     assert f'"bringup.{room}"' in text
     listed.write_text(text.replace(f'"bringup.{room}", ', "").replace(f', "bringup.{room}"', ""))

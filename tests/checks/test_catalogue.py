@@ -4,7 +4,7 @@ import re
 from string import Formatter
 
 import pytest
-from bringup.drill import declared
+from bringup.drill import catalogue as drills
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import CLAIMS
@@ -82,10 +82,10 @@ def test_an_error_names_file_line_check_and_field(tmp_path, old, new, line, says
     path = tmp_path / "x.yaml"
     path.write_text(TEXT, encoding="utf-8")
     assert [gate.id for gate in catalogue.read(path)] == ["a.count"]
-    assert [drill.id for drill in declared.read(path, catalogue.read(path))] == ["large"]
+    assert [drill.id for drill in drills.read(path, catalogue.read(path))] == ["large"]
     path.write_text(TEXT.replace(old, new), encoding="utf-8")
     with pytest.raises(FileError, match=re.escape(f"{path}:{line}: {says}")):
-        declared.read(path, catalogue.read(path))
+        drills.read(path, catalogue.read(path))
     with pytest.raises(FileError, match="cannot be read"):
         catalogue.read(tmp_path / "fabric.yaml")
 
@@ -94,7 +94,7 @@ def test_every_file_of_checks_is_read_and_every_id_stands_there_once_as_it_is():
     files = {path.stem: path.read_text(encoding="utf-8") for path in catalogue.CHECKS.glob("*.yaml")}
     assert sorted(files) == sorted(catalogue.FILES)
     text = "\n".join(files.values())
-    for id in (*catalogue.GATES, *declared.DECLARED):
+    for id in (*catalogue.GATES, *drills.DECLARED):
         assert len(re.findall(rf"^    {re.escape(id)}:$", text, re.MULTILINE)) == 1, id
     assert len(catalogue.GATES) >= 230
 
@@ -110,11 +110,11 @@ def test_checks_name_phases_and_claims_that_exist():
 
 def test_a_drill_has_the_phase_and_the_outcome_of_its_check_unless_it_gives_its_own():
     flaps = catalogue.GATES["discovery.rdma.flaps"]
-    drill = declared.DECLARED["rdma-flaps"]
+    drill = drills.DECLARED["rdma-flaps"]
     assert (drill.phase, drill.outcome, drill.gate) == ("discovery", flaps.severity, flaps.id)
     assert drill.inject == (("port", "n1", "mlx5_1", "flap", "23"),)
     assert drill.undo == (("gpu", "n1", "repair"),)
-    assert declared.DECLARED["node-drained"].inject == (
+    assert drills.DECLARED["node-drained"].inject == (
         ("sh", "bash", "-euc", "scontrol update NodeName=n1 State=DRAIN Reason=drill"),
     )
 

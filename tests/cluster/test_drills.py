@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from bringup.drill import result
 from bringup.drill import suite as campaign
-from bringup.drill.declared import DRILLS, Drill, Shape
+from bringup.drill.catalogue import DRILLS, Drill, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
 from bringup.kernel import judge

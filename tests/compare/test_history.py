@@ -4,7 +4,7 @@ import json
 
 import pytest
 from bringup.compare import history
-from bringup.compare import history_shown as report
+from bringup.compare import history_report as report
 from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
 from bringup.kernel.plan.stand_ins import GPU
 from bringup.kernel.records import Observation, Outcome

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 
 import healthy_rounds
 import pytest
-from bringup.drill import declared, environment, perform, suite
-from bringup.drill.declared import DRILLS, Shape
+from bringup.drill import catalogue as drills
+from bringup.drill import environment, perform, suite
+from bringup.drill.catalogue import DRILLS, Shape
 from bringup.drill.suite import LEFT_TO_ITS_LANE, taken
 from bringup.kernel import judge
 from bringup.kernel import results as runs
@@ -98,14 +99,14 @@ def test_an_interrupted_lane_starts_no_further_cluster(tmp_path, monkeypatch):
 INJECTED = REPOSITORY / "training/injected"
 sys.path.append(str(INJECTED))
 
-TRAINING = [drill for drill in declared.DECLARED.values() if PHASES[drill.phase].is_training]
+TRAINING = [drill for drill in drills.DECLARED.values() if PHASES[drill.phase].is_training]
 
 
 def test_every_drill_that_asks_a_training_for_a_fault_loads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/of/the/user")
     asked = [drill for drill in TRAINING if "BRINGUP_DRILL" in drill.environment]
     assert len(asked) > 20
-    for drill in declared.DECLARED.values():  # and no other one
+    for drill in drills.DECLARED.values():  # and no other one
         assert perform._injected(drill) == ({"PYTHONPATH": f"{INJECTED}:/of/the/user"} if drill in asked else {})
 
 

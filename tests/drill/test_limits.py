@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import fault_limits as limits
 import pytest
-from bringup.drill.declared import DECLARED, DRILLS, Drill
+from bringup.drill.catalogue import DECLARED, DRILLS, Drill
 from bringup.kernel.records import DrillResult
 
 SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]

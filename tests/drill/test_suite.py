@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup.drill import declared, environment, everywhere, perform, result
+from bringup.drill import catalogue as drills
+from bringup.drill import environment, everywhere, perform, result
 from bringup.drill import suite as campaign
-from bringup.drill.declared import Drill, Shape
+from bringup.drill.catalogue import Drill, Shape
 from bringup.drill.suite import why_not
 from bringup.kernel.errors import DrillError
 from bringup.kernel.plan import catalogue as gates
@@ -54,7 +55,7 @@ HEALTHY = [verdict(subject="n0", outcome=Outcome.PASS)]
 def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
     """Drills that need a fabric have been performed by nobody yet: their gates need a reason too. Nothing fails of a
     fault that is survived."""
-    here = [drill for drill in declared.DRILLS if drill.needs_expected is None and drill.outcome is not Outcome.PASS]
+    here = [drill for drill in drills.DRILLS if drill.needs_expected is None and drill.outcome is not Outcome.PASS]
     drilled = {gate for drill in here for gate in (drill.gate, *(gate for gate, _ in drill.also))}
     listed = {gate.id for gate in gates.GATES.values() if gate.no_drill is not None}
     assert set(gates.GATES) - drilled - listed == set(), "neither a drill nor a reason"
@@ -69,12 +70,12 @@ def test_a_gate_without_a_drill_is_shown_failing_by_the_test_that_it_names():
 
 
 def test_drills_are_over_all_six_questions_and_each_has_a_name_of_its_own():
-    assert len(declared.DECLARED) >= 230
-    assert {gates.question_of(gates.GATES[drill.gate]) for drill in declared.DRILLS} == {1, 2, 3, 4, 5, 6}
+    assert len(drills.DECLARED) >= 230
+    assert {gates.question_of(gates.GATES[drill.gate]) for drill in drills.DRILLS} == {1, 2, 3, 4, 5, 6}
 
 
 def test_a_drill_is_declared_whole():
-    for drill in declared.DRILLS:
+    for drill in drills.DRILLS:
         if drill.where == "anywhere":
             assert {command[0] for command in (*drill.inject, *drill.during, *drill.undo)} <= {"sh"}, drill.id
             assert not drill.shape.unconfined, drill.id
@@ -91,7 +92,7 @@ def test_a_drill_is_declared_whole():
 
 def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script():
     """A path with a space broke the scripts of path-full and stale-copy."""
-    for drill in declared.DRILLS:
+    for drill in drills.DRILLS:
         for command in (*drill.inject, *drill.during, *drill.undo):
             scripts = [script for option, script in pairwise(command) if option in ("-c", "-euc")]
             assert not any("{results}" in script for script in scripts), drill.id
@@ -283,7 +284,7 @@ def test_a_result_without_what_was_seen_or_why_not_is_refused():
 
 
 def test_drills_of_one_shape_are_performed_together():
-    shapes = [drill.shape for drill in campaign.in_order(declared.DRILLS)]
+    shapes = [drill.shape for drill in campaign.in_order(drills.DRILLS)]
     changes = sum(shape != other for shape, other in pairwise(shapes))
     assert changes == len(set(shapes)) - 1 > 2
 
@@ -292,24 +293,24 @@ def test_drills_of_one_shape_are_performed_together():
 
 
 def test_ranks_nodes_and_counts_are_those_of_the_cluster():
-    there = declared.DECLARED["wrong-value"].placed(("gpu01", "gpu02"), 8)
+    there = drills.DECLARED["wrong-value"].placed(("gpu01", "gpu02"), 8)
     assert there.subject == "gpu02/rank8"
     assert there.environment["BRINGUP_DRILL"] == "wrong-value:8"
     assert there.silent == ("gpu01/rank0", "gpu01/rank1", "gpu02/rank9")
-    assert [declared.DECLARED["task-lost"].placed(("a", "b"), gpus).value for gpus in (8, 2)] == [7, 1]
+    assert [drills.DECLARED["task-lost"].placed(("a", "b"), gpus).value for gpus in (8, 2)] == [7, 1]
     for name, placed in (("rank-killed", "kill-rank:5@4"), ("rank-lost-at-end", "kill-at:5@end")):
-        assert declared.DECLARED[name].placed(("a", "b"), 4).environment["BRINGUP_DRILL"] == placed
+        assert drills.DECLARED[name].placed(("a", "b"), 4).environment["BRINGUP_DRILL"] == placed
 
 
 def test_evidence_is_tampered_with_under_the_names_of_the_cluster():
     """The line of n1 was taken out of evidence that has none. And inventory-n1.jsonl was renamed like a node."""
-    there = declared.DECLARED["evidence-truncated"].placed(("a", "b"), 8)
+    there = drills.DECLARED["evidence-truncated"].placed(("a", "b"), 8)
     assert '"at": "b", "end"' in str(there.tamper)
-    assert declared.DECLARED["evidence-added"].placed(("a", "b"), 8).says.startswith("inventory-n1.jsonl")
+    assert drills.DECLARED["evidence-added"].placed(("a", "b"), 8).says.startswith("inventory-n1.jsonl")
 
 
 def test_a_drill_for_anywhere_names_no_node_and_no_rank_of_the_local_cluster():
-    for drill in declared.DECLARED.values():
+    for drill in drills.DECLARED.values():
         texts = [drill.subject, *drill.silent, *(value for pair in drill.also + drill.consequences for value in pair)]
         texts += drill.environment.values()
         if drill.where == "anywhere":
@@ -329,7 +330,7 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
     engines = {"here": collectives.CPU_SIZES, "on GPUs": collectives.GPU_SIZES}
     slowed = {}
     sized = [
-        each for each in declared.DECLARED.values() if each.environment.get("BRINGUP_DRILL", "").startswith("slow-size")
+        each for each in drills.DECLARED.values() if each.environment.get("BRINGUP_DRILL", "").startswith("slow-size")
     ]
     for drill in sized:
         monkeypatch.setenv("BRINGUP_DRILL", drill.environment["BRINGUP_DRILL"])
@@ -353,7 +354,7 @@ def test_a_fault_in_a_checkpoint_is_made_at_the_step_that_writes_one():
     [steps] = re.findall(r'steps: int = _option\("optimizer steps", (\d+)', text)
     at = {
         drill.id: drill.environment["BRINGUP_DRILL"].partition("@")[2]
-        for drill in declared.DECLARED.values()
+        for drill in drills.DECLARED.values()
         if re.match("(cut|flip)-checkpoint|forget-tensor|kill-in-save", drill.environment.get("BRINGUP_DRILL", ""))
     }
     names = ("checkpoint-cut", "checkpoint-forgets", "checkpoint-changed", "killed-in-save")
@@ -370,11 +371,11 @@ def test_a_drill_that_would_mean_nothing_says_why():
         ("infiniband-left-out", "h100-8x400g", 2, "None"),
         ("wrong-value", "local-cpu", 2, "None"),
     ):
-        assert words in str(why_not(declared.DECLARED[drill], profile.load(where), nodes, 2)), drill
+        assert words in str(why_not(drills.DECLARED[drill], profile.load(where), nodes, 2)), drill
 
 
 def test_a_fault_of_one_node_is_made_on_all_and_what_notices_it_needs_no_peer():
-    altered = {drill.id: drill for drill in everywhere.everywhere(declared.DRILLS)}
+    altered = {drill.id: drill for drill in everywhere.everywhere(drills.DRILLS)}
     hot = altered["gpu-hot"]
     assert [command[1] for command in hot.inject] == ["n0", "n1", "n2"] == list(hot.silent)
     assert len(altered) > 100

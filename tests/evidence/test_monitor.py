@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import transport
-from bringup.drill.declared import DRILLS
+from bringup.drill.catalogue import DRILLS
 from bringup.kernel.records import Outcome, Verdict
 from bringup.readers import monitor
 from bringup.report.charts.sampled import SAMPLED, line_of

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup.drill import declared
+from bringup.drill import catalogue as drills
 from loops import for_each
 from programs import ran
 
@@ -142,6 +142,6 @@ def test_a_script_that_did_would_be_found_too(text: str):
 
 def test_no_drill_that_orders_nodes_leaves_the_test_bed():
     """`drill --anywhere` plays those alone that stay inside a job of one's own."""
-    ordering = [drill for drill in declared.DRILLS if "scontrol update NodeName" in drill.model_dump_json()]
+    ordering = [drill for drill in drills.DRILLS if "scontrol update NodeName" in drill.model_dump_json()]
     assert len(ordering) >= 2
     assert {drill.where for drill in ordering} == {"local-cluster"}

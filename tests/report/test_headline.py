@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from bringup.drill.answered import Drilled
+from bringup.drill.evidence import Drilled
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import GATES

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup.drill import declared, environment, perform
+from bringup.drill import catalogue as drills
+from bringup.drill import environment, perform
 from bringup.kernel import results as runs
 from bringup.kernel.plan.phases import PHASES
 from bringup.run import launch
@@ -69,7 +70,7 @@ def test_the_moment_of_a_drill_is_seen_although_it_was_looked_for_before(run: Pa
         assert len(looks) == 1
 
     monkeypatch.setattr(environment, "pause", pause)
-    drill = next(drill for drill in declared.DRILLS if drill.phase == "discovery")
+    drill = next(drill for drill in drills.DRILLS if drill.phase == "discovery")
     perform._wait_for_moment(drill.model_copy(update=dict(when=when)), "x")
     (run / "run.json").touch()
     perform._wait_for_moment(drill.model_copy(update=dict(when="run.json")), "x")

@@ -16,7 +16,7 @@ from bringup.kernel.errors import RunError, UsageError
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, Sweep, SweepRow, read_record, write_record
-from bringup.training import varied as plan
+from bringup.training import fields as plan
 from bringup.training.comparison.entries import Entry
 from bringup.training.records import RunArgs
 from compare.test_regression import make_run

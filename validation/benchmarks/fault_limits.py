@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from bringup.drill import perform, suite
-from bringup.drill.declared import DECLARED, Drill
+from bringup.drill.catalogue import DECLARED, Drill
 from bringup.drill.environment import LocalCluster
 from bringup.kernel.errors import BringupError, CannotStart, DrillError
 from bringup.kernel.records import write_text

@@ -27,7 +27,7 @@ from unittest import mock
 
 import altered
 from bringup.cli import parser
-from bringup.drill import declared
+from bringup.drill import catalogue as drills
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
 from bringup.kernel.records import as_json
@@ -171,7 +171,7 @@ def of_catalogue() -> Golden:
         add(f"gate {gate.id}", data, "proves", "fails", "title", "page", "next")
         if gate.no_drill is not None:
             add(f"without a drill {gate.id}", as_json(gate.no_drill), "reason")
-    for drill in declared.DRILLS:
+    for drill in drills.DRILLS:
         add(f"drill {drill.id}", as_json(drill), "fault", "says")
     for signature in SIGNATURES.values():
         add(f"signature {signature.id}", as_json(signature), "cause", "do")

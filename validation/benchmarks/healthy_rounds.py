@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bringup.drill import environment as environments
 from bringup.drill import suite
-from bringup.drill.declared import Shape
+from bringup.drill.catalogue import Shape
 from bringup.drill.environment import Environment
 from bringup.kernel import judge, results
 from bringup.kernel.plan.phases import PHASES

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bringup.drill import environment as environments
 from bringup.drill import perform, result
-from bringup.drill.declared import DECLARED, Drill, Shape
+from bringup.drill.catalogue import DECLARED, Drill, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.kernel import judge
 from bringup.kernel import results as runs

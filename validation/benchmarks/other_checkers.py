@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bringup.drill import suite
-from bringup.drill.declared import DRILLS, Drill
+from bringup.drill.catalogue import DRILLS, Drill
 from bringup.drill.environment import LocalCluster
 from bringup.kernel.errors import BringupError, CannotStart, DrillError, UsageError
 from bringup.kernel.records import write_text

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Literal
 
 import cases
-from bringup.drill.declared import DRILLS, Command, Shape
+from bringup.drill.catalogue import DRILLS, Command, Shape
 from bringup.drill.environment import CLUSTER, LocalCluster
 from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError

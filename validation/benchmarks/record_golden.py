@@ -14,7 +14,7 @@ from pathlib import Path
 
 import judge_and_report
 from bringup.drill import suite
-from bringup.drill.declared import DRILLS, Drill, Shape
+from bringup.drill.catalogue import DRILLS, Drill, Shape
 from bringup.drill.perform import perform
 from bringup.kernel import results
 from bringup.kernel.errors import DrillError

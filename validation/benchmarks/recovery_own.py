@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bringup.drill.declared import Shape
+from bringup.drill.catalogue import Shape
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import INJECTED
 from bringup.kernel import judge

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cases
-from bringup.drill.declared import Command, Shape
+from bringup.drill.catalogue import Command, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.kernel.errors import DrillError
 from bringup.report import text

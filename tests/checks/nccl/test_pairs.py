@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 import pytest
 from bringup.cli import main
 from bringup.domains import pairs as pairwise
-from bringup.drill.declared import DRILLS
+from bringup.drill.catalogue import DRILLS
 from bringup.kernel import judge
 from bringup.kernel.facts.parsed import Parsed, Seen
 from bringup.kernel.plan import planned, profile

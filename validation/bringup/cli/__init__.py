@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
-from bringup import listed
+from bringup import registry
 from bringup.cli.arguments import with_runs
 from bringup.cli.verbs import VERBS
 from bringup.kernel.characters import Printable, meant
@@ -135,7 +135,7 @@ def _done(arguments: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
                 signal.signal(number, _stop)
-    verb: Callable[[argparse.Namespace], int] = listed.called(VERBS[arguments.verb].does)  # a start imports no other
+    verb: Callable[[argparse.Namespace], int] = registry.called(VERBS[arguments.verb].does)  # a start imports no other
     return verb(arguments)
 
 

@@ -40,7 +40,7 @@ def do_train(arguments: argparse.Namespace) -> int:
     )
     if arguments.resume_on is None:
         return write.judge_and_show(train_here.train(request)[0], None).exit_code
-    from bringup.compare.do import compare_losses  # of another room, for this option alone
+    from bringup.compare.action import compare_losses  # of another room, for this option alone
 
     folders, outcomes = [], []
     for folder, _ in train_here.resumed_on(request, arguments.resume_on):  # a refusal of the second leaves the first

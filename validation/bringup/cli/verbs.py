@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bringup import listed
+from bringup import registry
 from bringup.cli.arguments import awaited
 from bringup.kernel.plan.phases import PHASES
 from bringup.verb import (
@@ -205,8 +205,8 @@ _FILES = {BEFORE: "before", RUN: "running", READ: "reading", FOR_SCRIPTS: "for_s
 
 
 def _known() -> Iterator[tuple[str, Known]]:
-    """Yield each verb by its name, with what does it: do_NAME of a file here, or of do.py of its room."""
-    tables = [(f"{room}.do", listed.called(f"{room}.verbs").VERBS) for room in listed.ROOMS]
+    """Yield each verb by its name, with what does it: do_NAME of a file here, or of action.py of its room."""
+    tables = [(f"{room}.action", registry.called(f"{room}.verbs").VERBS) for room in registry.ROOMS]
     own = [(f"bringup.cli.{_FILES[group]}", {group: verbs}) for group, verbs in _OWN.items()]
     for module, table in [*own, *tables]:
         for group, verbs in table.items():

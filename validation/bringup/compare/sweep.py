@@ -28,7 +28,7 @@ from bringup.run import partitions, slurm
 from bringup.run import site as at_site
 from bringup.run.launch import Launch, Started, newest_attempt, progress, stoppable
 from bringup.run.nodes import known_partitions, requested_nodes
-from bringup.training import varied as plan
+from bringup.training import fields as plan
 from bringup.training.comparison import entries as compared
 from bringup.training.comparison.entries import Entry
 

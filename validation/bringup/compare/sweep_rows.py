@@ -15,8 +15,8 @@ from bringup.kernel.plan.phases import NODES
 from bringup.kernel.records import Outcome, SweepRow, worst
 from bringup.training.comparison.entries import TOKENS_PER_S, Entry
 from bringup.training.comparison.sidebyside import number, row_of
+from bringup.training.fields import Settings, as_requested, label
 from bringup.training.records import variant_of
-from bringup.training.varied import Settings, as_requested, label
 
 Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
 

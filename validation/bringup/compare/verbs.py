@@ -1,6 +1,6 @@
 """Verbs about several runs."""
 
-from bringup.training.varied import FIELDS
+from bringup.training.fields import FIELDS
 from bringup.verb import (
     COMPARE,
     FORCE,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bringup.drill.declared import Command, Shape
+from bringup.drill.catalogue import Command, Shape
 from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError
 from bringup.kernel.plan.phases import PHASES

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from bringup.drill.declared import Command, Drill
+from bringup.drill.catalogue import Command, Drill
 from bringup.kernel.records import DrillReport, DrillResult, grouped
 from bringup.report.render import render
 

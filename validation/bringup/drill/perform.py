@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bringup.drill import environment as environments
-from bringup.drill.declared import Command, Drill
+from bringup.drill.catalogue import Command, Drill
 from bringup.drill.environment import Ended, Environment, last_word
 from bringup.kernel import judge
 from bringup.kernel import results as runs

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from bringup.drill import everywhere
-from bringup.drill.declared import Drill
+from bringup.drill.catalogue import Drill
 from bringup.kernel.records import DrillReport, DrillResult
 from bringup.report import text as report
 from bringup.report.render import render

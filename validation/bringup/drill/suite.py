@@ -13,9 +13,10 @@ from typing import Literal
 
 from rich.console import Console
 
-from bringup.drill import declared, everywhere, perform, result
+from bringup.drill import catalogue as drills
 from bringup.drill import environment as environments
-from bringup.drill.declared import Drill, Shape
+from bringup.drill import everywhere, perform, result
+from bringup.drill.catalogue import Drill, Shape
 from bringup.drill.environment import Here, LocalCluster
 from bringup.kernel import results as paths
 from bringup.kernel.errors import CannotStart, DrillError, SlurmError
@@ -65,7 +66,7 @@ def of_site(checks: Path) -> list[Drill]:
         drill.placed(drill.shape.names, drill.shape.gpus_per_node).model_copy(
             update={"environment": drill.environment | where}
         )
-        for drill in declared.read(checks, gates)
+        for drill in drills.read(checks, gates)
     ]
 
 

@@ -29,7 +29,7 @@ from bringup.kernel.records import (
     worst,
 )
 from bringup.kernel.results import Absent, RunFolders
-from bringup.listed import DRILLED, called
+from bringup.registry import DRILLED, called
 from bringup.report import fleet
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)

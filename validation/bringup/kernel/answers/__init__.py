@@ -21,7 +21,7 @@ from bringup.kernel.plan.expectation import SPEEDS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
 from bringup.kernel.records import Answer, ClaimAnswer, Mark, Measured, Outcome, Verdict, grouped, known
-from bringup.listed import DRILLS_ANSWER, called
+from bringup.registry import DRILLS_ANSWER, called
 
 NOT_RUN = "no phase that asks it was run"
 NO_FAULT = "no fault was made on purpose: bringup drill --anywhere"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
 
-from bringup import listed
+from bringup import registry
 from bringup.kernel.facts import fold
 from bringup.kernel.facts.parsed import Parsed, Seen
 from bringup.kernel.facts.reading import Windows, read_raw
@@ -31,9 +31,9 @@ def read_run(folder: Path, run: Run, training: Training | None, seal: Seal | Non
     """Return what was read and derived, and the same by quantity. training: its records; None: another phase. Bad
     evidence is a problem; it never raises."""
     parsed = read_raw(folder, run, None if training is None else training.steps)
-    trained = Parsed() if training is None else listed.called(listed.OF_TRAINING)(folder, run, training)
+    trained = Parsed() if training is None else registry.called(registry.OF_TRAINING)(folder, run, training)
     seen = Seen(parsed.observations)
-    further: Parsed = listed.called(listed.OF_EVIDENCE)(seen, folder, run, seal)
+    further: Parsed = registry.called(registry.OF_EVIDENCE)(seen, folder, run, seal)
     further.add(trained)
     seen = Seen(further.observations, beside=seen)
     derived = derive(seen, run)
@@ -49,7 +49,7 @@ def derive(observed: Seen, run: Run) -> Parsed:
         if gate.fold.how in fold.FOLDS:
             fold.FOLDS[gate.fold.how](derived, gate, observed, run)
     if rising := [gate for gate in gates if gate.fold.how in ("rise", "share")]:
-        listed.called(listed.RISES)(derived, rising, observed)
+        registry.called(registry.RISES)(derived, rising, observed)
     computed = [gate.fold.facts[0] for gate in gates if gate.fold.how == "computed" and gate.fold.facts]
     for name in dict.fromkeys(computed):
         function(name)(derived, observed, run)
@@ -59,4 +59,4 @@ def derive(observed: Seen, run: Run) -> Parsed:
 def function(name: str) -> Function:
     """Find the function driver_log of the domain gpu by `gpu.driver_log`."""
     domain, _, called = name.partition(".")
-    return cast(Function, listed.called(f"{listed.DOMAINS[domain]}:{called}"))
+    return cast(Function, registry.called(f"{registry.DOMAINS[domain]}:{called}"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from bringup import listed
+from bringup import registry
 from bringup.kernel.facts import speakers
 from bringup.kernel.facts.parsed import Parsed, shortened
 from bringup.kernel.facts.speakers import Speakers
@@ -53,8 +53,8 @@ def read_raw(folder: Path, run: Run, steps: Windows | None = None) -> Parsed:
             name = pattern.fullmatch(below)
             if name is not None and (text := read_text(parsed, path, f"{RAW}/{below}")) is not None:
                 parsed.add(with_source(reader(File(path, f"{RAW}/{below}", text, name, run, steps)), name))
-    for module in listed.READERS:
-        for together in listed.called(module).TOGETHER:
+    for module in registry.READERS:
+        for together in registry.called(module).TOGETHER:
             together(parsed, folder, run)
     return parsed
 
@@ -62,7 +62,7 @@ def read_raw(folder: Path, run: Run, steps: Windows | None = None) -> Parsed:
 @cache
 def patterns() -> dict[re.Pattern[str], Reader]:
     """Return the names of files below raw/, each with its reader. No two match the same name."""
-    modules = [listed.called(module) for module in listed.READERS]
+    modules = [registry.called(module) for module in registry.READERS]
     return {re.compile(pattern): reader for module in modules for pattern, reader in module.FILES.items()}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-from bringup import listed
+from bringup import registry
 from bringup.kernel import results
 from bringup.kernel.errors import RuleError
 from bringup.kernel.facts.observed import Training, read_run
@@ -67,16 +67,16 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         run, seal = results.load(folder), results.read_seal(folder)
         profile = results.load_profile(folder, run) if profile is None else profile
         is_training = PHASES[run.phase].is_training
-        records: Training | None = listed.called(listed.TRAINING)(folder) if is_training else None
+        records: Training | None = registry.called(registry.TRAINING)(folder) if is_training else None
         of_site = own.of_run(folder / results.OWN_CHECKS)
         parsed, facts = read_run(folder, run, records, seal)
         if profile.is_open and run.phase == "discovery":  # it is what says which numbers these nodes have
-            profile = listed.called(listed.NUMBERS)(profile, parsed.observations, run)
-        verdicts = listed.called(listed.CAUSES)(judge(run, profile, parsed, of_site), facts, run)
-        names: Names = listed.called(listed.NAMES)(facts, run.gpus_per_node)
-        verdicts = listed.called(listed.NAMED)(verdicts, names)
+            profile = registry.called(registry.NUMBERS)(profile, parsed.observations, run)
+        verdicts = registry.called(registry.CAUSES)(judge(run, profile, parsed, of_site), facts, run)
+        names: Names = registry.called(registry.NAMES)(facts, run.gpus_per_node)
+        verdicts = registry.called(registry.NAMED)(verdicts, names)
     if verdicts.outcome is not Outcome.PASS:
-        verdicts = verdicts.model_copy(update={"signs": listed.called(listed.SIGNS)(folder, run)})
+        verdicts = verdicts.model_copy(update={"signs": registry.called(registry.SIGNS)(folder, run)})
     training = records if records is not None and records.are_whole else None
     return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names, seal)
 

@@ -1,6 +1,6 @@
 """The catalogue: the checks of validation/checks/*.yaml, read once. One more gate is one more entry in a file.
 
-The first document of a file is its policy, read here. The second one holds drills (drill/declared.py)."""
+The first document of a file is its policy, read here. The second one holds drills (drill/catalogue.py)."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from bringup.drill.declared import DECLARED
+from bringup.drill.catalogue import DECLARED
 from bringup.kernel.answers import NO_FAULT
 from bringup.kernel.errors import BringupError
 from bringup.kernel.facts.names import listed

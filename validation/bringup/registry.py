@@ -1,4 +1,4 @@
-"""What the kernel calls and does not import: MODULE, or MODULE:FUNCTION. A reader or a domain is one line here.
+"""What the kernel calls and does not import: MODULE, or MODULE:FUNCTION. A reader, a domain or a room is one line here.
 
 Each is imported when it is first called, so that a run loads what its own files need. Found by name, never by a scan.
 """
@@ -28,7 +28,7 @@ NUMBERS = "bringup.domains.auto:of_run"
 CAUSES = "bringup.domains.blame:blame"
 NAMES, NAMED = "bringup.domains.gpu_names:names_of", "bringup.domains.gpu_names:named"
 SIGNS = "bringup.readers.known.signs:in_run"
-DRILLED, DRILLS_ANSWER = "bringup.drill.answered:drilled", "bringup.drill.answered:diagnosable"
+DRILLED, DRILLS_ANSWER = "bringup.drill.evidence:drilled", "bringup.drill.evidence:diagnosable"
 
 
 ROOMS = ("bringup.compare", "bringup.drill", "bringup.why", "bringup.preflight", "bringup.health")

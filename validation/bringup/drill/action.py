@@ -2,7 +2,8 @@
 
 import argparse
 
-from bringup.drill import declared, everywhere, suite
+from bringup.drill import catalogue as drills
+from bringup.drill import everywhere, suite
 from bringup.drill import result as drill_result
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import catalogue, profile_text
@@ -15,7 +16,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     if arguments.everywhere and arguments.anywhere:
         raise UsageError("--everywhere runs on local clusters: without --anywhere")
-    on_local = declared.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
+    on_local = drills.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
     on_local = everywhere.everywhere(on_local) if arguments.everywhere else on_local
     ids = [drill.id for drill in on_local]
     unknown = [name for name in arguments.only if name not in ids]
@@ -30,7 +31,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
         at_site.entered()
     if arguments.resume is not None and arguments.only:
         raise UsageError("--resume goes on with what was planned: without --only")
-    known = declared.DECLARED.values() if arguments.anywhere else on_local
+    known = drills.DECLARED.values() if arguments.anywhere else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]

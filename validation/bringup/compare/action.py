@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bringup.compare import history, learn, lemons, regression, sweep
-from bringup.compare import history_shown as report
+from bringup.compare import history_report as report
 from bringup.kernel import judge, results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
@@ -21,7 +21,7 @@ from bringup.report import advice as advice_text
 from bringup.report import known_runs, outputs, terminal, text
 from bringup.run import discovered, slurm
 from bringup.run import site as at_site
-from bringup.training import varied as sweeps
+from bringup.training import fields as sweeps
 from bringup.training.advise import answer as advising
 from bringup.training.advise import interval
 from bringup.training.comparison import entries, recommend, sidebyside
