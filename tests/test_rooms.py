@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import tarfile
 
 import pytest
 from programs import ROOT, ran
@@ -25,8 +24,7 @@ print(gathered.judged[0].verdicts.outcome.name, len(gathered.judged[0].verdicts.
 
 @pytest.mark.parametrize("room", ["compare", "drill", "why", "preflight", "health"])
 def test_without_a_room_and_its_name_in_the_list_all_others_are_imported_and_judge_as_before(tmp_path, room):
-    with tarfile.open(ROOT / "tests/golden/recordings/h100-healthy.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    ran(["tar", "-xJf", ROOT / "tests/golden/recordings/h100-healthy.tar.xz", "-C", tmp_path], check=True)
     recorded = next(tmp_path.glob("**/discovery/*/run.json")).parent
     without = shutil.ignore_patterns("results", "__pycache__")
     for folder in ("validation", "infrastructure-validation/scripts"):

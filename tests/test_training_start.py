@@ -297,7 +297,7 @@ ON_EIGHT = {"strategy": "fsdp", "nodes": 8, "ranks_per_node": 8}
     # all ranks of a node share its memory
     (
         ON_EIGHT | {"host_gib": 100.0, "hosts": ("n0",) * 8 + ("n1",) * 8},
-        r"expected room for 1\d\d\.\d GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB",
+        r"expected room for 1\d\d\.\d GiB of host memory for 8 ranks of a node, observed 100.0 GiB",
     ),
 )
 def test_what_cannot_fit_is_refused_with_both_numbers(llama70b, monkeypatch, how, says):

@@ -74,13 +74,13 @@ def test_communication_that_grew_by_more_than_the_step_is_no_part_of_what_the_st
 def test_a_faster_run_with_a_larger_share_of_communication_says_how_much_less_its_step_takes():
     """It said "made 444 % of the tokens/s of DDP: 49.7 % of its step was communication", as if that were the reason."""
 
-    def said(**changed: Any) -> str:
+    def sentence(**changed: Any) -> str:
         rows = sidebyside.compare([on_gpus("run_ddp_2node", **changed), on_gpus("run_fsdp_2node")]).rows
         ddp, fsdp = map(recommend.Numbers, rows)
         return recommend.why(fsdp, ddp)
 
-    assert "of FSDP 37.3 %: a step takes 177 ms less, and this part of it 109 ms. " in said()
-    assert "of FSDP 37.3 %: a step takes 177 ms less all the same. " in said(communication_share=0.9)
+    assert "of FSDP 37.3 %: a step takes 177 ms less, and this part of it 109 ms. " in sentence()
+    assert "of FSDP 37.3 %: a step takes 177 ms less all the same. " in sentence(communication_share=0.9)
 
 
 def test_a_faster_run_that_fills_the_device_is_not_recommended():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.compare import do as comparing
+from bringup.compare import action as comparing
 from bringup.kernel.errors import NotComparable
 from bringup.kernel.records import Outcome, read_record, write_record
 from bringup.training.comparison import sidebyside
@@ -77,13 +77,13 @@ def test_mfu_is_a_column_and_unknown_where_no_peak_is_known(folders):
 
 
 def test_the_screen_says_nothing_of_mfu_where_all_ran_on_a_cpu(folders):
-    def said() -> str:
+    def screen() -> str:
         compared = beside(folders)
         return str([*compared.columns[1], *compared.reasons])
 
-    assert "MFU" not in said()
+    assert "MFU" not in screen()
     change(folders[-1], "metrics.json", observed_devices=["GPU-a", "GPU-b", "GPU-c", "GPU-d"])
-    assert "MFU: " in said()
+    assert "MFU: " in screen()
 
 
 def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(folders):

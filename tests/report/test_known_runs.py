@@ -114,12 +114,12 @@ def test_without_a_run_the_newest_trainings_that_are_alike_are_compared(tree: Pa
     assert answer_of(capsys, "compare")[1].startswith("bringup: no training that finished is here yet: sbatch ")
     days = ("20261128-090000-job1", "20261128-100000-job2", "20261128-110000-job3", "20261129-090000-job4")
     a_training(tree, "run_1gpu", days[0])
-    one, other = a_training(tree, "run_1gpu", days[1]), a_training(tree, "run_ddp_2node", days[2])
+    single, ddp = a_training(tree, "run_1gpu", days[1]), a_training(tree, "run_ddp_2node", days[2])
     a_training(tree, "run_fsdp_2node", days[0], global_batch=128)
     (a_training(tree, "run_fsdp_1node", days[3]) / "metrics.json").unlink()  # it did not finish
-    assert known_runs.trainings() == [one, other]
-    code, said = answer_of(capsys, "compare")
-    assert f"no RUN was named: the newest trainings are {one.name}, {other.name}\n" in said
+    assert known_runs.trainings() == [single, ddp]
+    code, output = answer_of(capsys, "compare")
+    assert f"no RUN was named: the newest trainings are {single.name}, {ddp.name}\n" in output
     assert code == 2, "records without evidence are not judged"
 
 

@@ -106,7 +106,7 @@ def test_what_is_usual_stands_beside_a_share_alone_and_a_share_is_written_as_els
 
 
 def test_usual_are_the_shares_of_the_published_results():
-    rows = predictors.known(predictors.BusBandwidth, "busbw")
+    rows = predictors.known("busbw", list[predictors.BusBandwidth])
     shares = [share for row in rows if (share := row.share())]
     assert (len(rows), round(min(shares), 2), round(max(shares), 2)) == (layers.PUBLISHED, layers.LITTLE, layers.MOST)
     assert layers.USUAL.startswith("80 to 101 %")

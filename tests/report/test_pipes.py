@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bringup import cli
 from bringup.cli import CLOSED_PIPE
-from bringup.compare import do as comparing
+from bringup.compare import action as comparing
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Outcome
 from bringup.report import explain, terminal

@@ -59,7 +59,7 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
     answer.write_text(SRUN)
     # show topology: as where Slurm knows no switches
     (place / "bin/lists.py").write_text(LISTS)
-    program(place / "bin/scontrol", f'[[ $2 == topology ]] || {sys.executable} {place}/bin/lists.py "$@"')
+    program(place / "bin/scontrol", f'[[ $2 == topology ]] || "{sys.executable}" "{place}/bin/lists.py" "$@"')
     names = [f"n{number:02}" for number in range(nodes)]
     for moment in ("before", "after"):
         (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))

@@ -79,6 +79,7 @@ def save_at_sigterm(stop_file: Path) -> None:
     if WORLD == 1 or SAVES_AT_SIGTERM in os.environ:
         own = os.getpid()  # processes of the loader inherit it
         signal.signal(signal.SIGTERM, lambda *_: stop_file.touch() if os.getpid() == own else os._exit(143))
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # launcher.py ends ranks with it, and nohup had it ignored
 
 
 def lacking() -> str | None:

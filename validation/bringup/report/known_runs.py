@@ -97,10 +97,10 @@ def trainings() -> list[Path]:
 
 def _trained(known: Known) -> bool:
     try:
-        found = results.find([known.folder])
+        runs = results.find([known.folder])
     except (RecordError, RunError, OSError):
         return False
-    return any(results.holds(folder, results.METRICS) for folder in found.folders)
+    return any(results.holds(folder, results.METRICS) for folder in runs.folders)
 
 
 def _args(known: Known) -> RunArgs | None:
