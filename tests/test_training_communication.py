@@ -180,14 +180,24 @@ def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path
 
 # as on a GPU that is almost full: the profiler's buffers take what was left
 NO_ROOM_AFTERWARDS = """
+import sys
+import time
 import torch
 from transformers import Trainer
 
 step = Trainer.training_step
 
+def slowly(write):
+    def written(*args, **how):
+        time.sleep(2)  # as on a busy filesystem: another rank may fail meanwhile
+        write(*args, **how)
+    return written
+
 def training_step(self, *args):
     if self.state.global_step == self.args.max_steps:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    if self.state.global_step == 0:
+        sys.modules["recipe.results"].write = slowly(sys.modules["recipe.results"].write)
     return step(self, *args)
 
 Trainer.training_step = training_step

@@ -270,6 +270,7 @@ class Run:
             )
             results.write(args.run_dir, self.resolved, metrics)  # after the line: the disk may be full
         # last, when the record is written: these steps may fail, and the model goes on learning in them
+        group.gather(None)  # a rank that fails in them before rank 0 has written would end it
         patience_s = (args.profiled_steps + 1) * args.timeout_s
         with self.watch.patience(patience_s):
             measured = communication.measure(trainer, self.resolved, self.predicted.shape)
