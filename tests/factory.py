@@ -5,8 +5,8 @@ from typing import Any
 
 from bringup.drill.evidence import Drilled
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import planned
 from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan import scope
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import (
@@ -48,7 +48,7 @@ def a_run(
         ranks_per_node=ranks,
         profile=profile,
         profile_sha256="",
-        planned=planned.plan(phase, list(nodes), ranks, set()) if plan is None else plan,
+        planned=scope.plan(phase, list(nodes), ranks, set()) if plan is None else plan,
         not_applicable=[],
         argv=[],
         git_commit=None,
@@ -209,8 +209,8 @@ def healthy(phase: str, nodes: int, shows: dict[str, dict[str, str]], profile: s
     """A run of this phase in which all that was planned passed."""
     names = [f"n{number}" for number in range(nodes)]
     used = profiles.load(profile)
-    excluded = planned.excluded_here(phase, used.not_applicable)
-    plan = planned.plan(phase, names, 2, {entry.gate for entry in excluded})
+    excluded = scope.excluded_here(phase, used.not_applicable)
+    plan = scope.plan(phase, names, 2, {entry.gate for entry in excluded})
     facts = next((facts for prefix, facts in shows.items() if phase.startswith(prefix)), {})
     return judged_of(
         *(

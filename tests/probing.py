@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bringup.kernel.facts import facts
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from facts import Facts
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.facts import reading
-from bringup.kernel.facts.observed import derive
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
+from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES

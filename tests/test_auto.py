@@ -13,7 +13,7 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.profile import PROFILES, Profile
 from bringup.kernel.records import Observation, Outcome, SlurmCluster
-from bringup.run import discovered, slurm
+from bringup.run import auto_profile, slurm
 from loops import for_each
 from runs_for_tests import unpacked
 
@@ -226,18 +226,18 @@ def recorded(tmp_path, monkeypatch) -> Path:
 
 
 def test_later_phases_have_the_numbers_of_the_newest_discovery_of_their_nodes(recorded):
-    made = discovered.profile(AUTO, ["n0"])
+    made = auto_profile.profile(AUTO, ["n0"])
     assert made.expect["discovery.gpu.nvlinks"].equals == 18
     assert made.description.endswith("(discovery h100-healthy-round-1)")
-    assert discovered.profile(AUTO, ["n0", "n9"]).is_open  # a node that it did not see
+    assert auto_profile.profile(AUTO, ["n0", "n9"]).is_open  # a node that it did not see
     named = catalogue.load_profile("h100-8x400g")
-    assert discovered.profile(named, ["n0"]) is named
+    assert auto_profile.profile(named, ["n0"]) is named
 
 
 def test_a_discovery_that_somebody_changed_gives_no_numbers(recorded):
     path = next((recorded / "raw").glob("inventory*"))
     path.write_text(path.read_text().replace("H100", "H200"))
-    assert discovered.profile(AUTO, ["n0"]).is_open
+    assert auto_profile.profile(AUTO, ["n0"]).is_open
 
 
 def test_a_discovery_is_judged_with_the_numbers_of_what_it_saw(recorded):
@@ -260,9 +260,9 @@ def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_i
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(data))
     opened = catalogue.load_profile(str(tmp_path / "second.yaml"))
     assert opened.is_open and profiles.parse(profiles.dump(opened), "the copy of a run").is_open
-    made = discovered.profile(opened, ["n0", "n1"])
+    made = auto_profile.profile(opened, ["n0", "n1"])
     assert (made.name, made.is_open) == ("second", False)
-    known = discovered.profile(AUTO, ["n0", "n1"])
+    known = auto_profile.profile(AUTO, ["n0", "n1"])
     assert (made.recognised, made.expect[gate].at_least, made.expect[other].at_least) == (known.recognised, 5, 6)
     unlike = {key for key, number in numbers(made).items() if numbers(known).get(key) != number}
     assert unlike == {gate, other}
@@ -274,19 +274,19 @@ def test_a_training_here_takes_the_gpus_that_torch_sees_and_on_a_cpu_the_profile
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm
     opened = AUTO
-    assert discovered.here(opened, ["box"], ["NVIDIA L40S"] * 2).machine.peak_bf16_tflops.value == 362.05
-    monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", (str(tmp_path / "none"),))
-    assert discovered.here(opened, ["box"], []).expect["train.device"].one_of == ["cpu"]
-    monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", (str(tmp_path),))
-    assert discovered.here(opened, ["box"], []).is_open  # a GPU that torch does not see
-    monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", ())
+    assert auto_profile.here(opened, ["box"], ["NVIDIA L40S"] * 2).machine.peak_bf16_tflops.value == 362.05
+    monkeypatch.setattr(auto_profile, "_SIGNS_OF_A_GPU", (str(tmp_path / "none"),))
+    assert auto_profile.here(opened, ["box"], []).expect["train.device"].one_of == ["cpu"]
+    monkeypatch.setattr(auto_profile, "_SIGNS_OF_A_GPU", (str(tmp_path),))
+    assert auto_profile.here(opened, ["box"], []).is_open  # a GPU that torch does not see
+    monkeypatch.setattr(auto_profile, "_SIGNS_OF_A_GPU", ())
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:01:00.0/vendor").write_text("0x10de\n")
-    monkeypatch.setattr(discovered, "_PCI", tmp_path)
-    assert discovered.here(opened, ["box"], []).is_open  # a card whose driver is gone
-    monkeypatch.setattr(discovered, "_PCI", tmp_path / "none")
+    monkeypatch.setattr(auto_profile, "_PCI", tmp_path)
+    assert auto_profile.here(opened, ["box"], []).is_open  # a card whose driver is gone
+    monkeypatch.setattr(auto_profile, "_PCI", tmp_path / "none")
     monkeypatch.setenv("SLURM_JOB_GPUS", "0,1")
-    assert discovered.here(opened, ["box"], []).is_open  # Slurm handed out two
+    assert auto_profile.here(opened, ["box"], []).is_open  # Slurm handed out two
 
 
 def test_runs_that_are_there_are_not_judged_with_auto_which_has_no_numbers_of_them(recorded, refused):

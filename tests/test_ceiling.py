@@ -6,7 +6,7 @@ import predictors
 import pytest
 from bringup.kernel import judge
 from bringup.kernel.errors import FileError
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import catalogue, ceiling
 from bringup.kernel.plan.expectation import Share
 from bringup.kernel.plan.profile import Profile, load, parse

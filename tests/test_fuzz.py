@@ -15,7 +15,7 @@ import pytest
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.errors import FileError, RecordError, RunError
-from bringup.kernel.facts.observed import read_run
+from bringup.kernel.facts.run_folder import read_run
 from bringup.kernel.records import Outcome, Run, read_record
 from bringup.readers import topology
 from bringup.readers.known import signs

@@ -11,7 +11,7 @@ import fio
 import kernel_log
 import pytest
 import smi
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from damage_for_tests import FEW, MANY, NASTY, damaged, inside, places
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from bringup.cli import main
 from bringup.compare import learn as profiling
 from bringup.kernel import judge
 from bringup.kernel import results as runs
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.expectation import Expectation

@@ -8,7 +8,7 @@ import collectives
 import inventory
 import pytest
 from bringup.kernel.facts import facts
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.records import Outcome, Verdict
 from fabric import fabric
 from factory import a_run

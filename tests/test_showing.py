@@ -2,7 +2,7 @@
 
 import pytest
 from bringup.kernel import judge
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import profile
 from factory import a_run
 from loops import for_each

@@ -1,7 +1,7 @@
 """Facts are judged by the rule of their gate, the number of a profile and what the gate needs."""
 
 from bringup.kernel import judge
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan.expectation import Expectation
 from bringup.kernel.plan.profile import Profile, load

@@ -7,7 +7,7 @@ from advised import default_batch
 from bringup import cli
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan import profile as profiles
-from bringup.training.domain.measured import FEWEST_STEPS_OF_A_TAIL
+from bringup.training.domain.records import FEWEST_STEPS_OF_A_TAIL
 from loops import for_each
 from scripts_for_tests import chosen
 from tiers import first

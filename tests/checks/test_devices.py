@@ -12,8 +12,8 @@ import gpus
 import software
 import trees
 from bringup.kernel import judge
-from bringup.kernel.facts.parsed import Parsed
-from bringup.kernel.plan import planned, profile
+from bringup.kernel.facts.parser_result import Parsed
+from bringup.kernel.plan import profile, scope
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Action, Outcome, SiteUsed, Verdict
 from factory import a_run
@@ -152,7 +152,7 @@ def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_healt
 def test_the_gates_of_all_three_programs_share_one_guide():
     ids = {f"{prefix}.device{end}" for prefix in ("train", "nccl", "smoke.compute") for end in ("", ".fallback")}
     assert len({GATES[gate].guide for gate in ids}) == 1
-    assert "train.device.fallback" in planned.plan("run_1gpu", ["n0"], 1, set())
+    assert "train.device.fallback" in scope.plan("run_1gpu", ["n0"], 1, set())
 
 
 @for_each(2, 0)

@@ -14,7 +14,7 @@ import smi
 from bringup.domains.blame import blame
 from bringup.domains.fabric import HIDDEN
 from bringup.kernel import judge
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan import profile
 from bringup.kernel.records import Action, Outcome, Verdict
 from bringup.readers import topology

@@ -8,7 +8,7 @@ import counters as probe
 import pytest
 from bringup.domains.blame import blame
 from bringup.kernel import judge
-from bringup.kernel.facts.parsed import Seen
+from bringup.kernel.facts.parser_result import Seen
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, Value
 from factory import a_run, a_verdict

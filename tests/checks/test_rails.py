@@ -11,7 +11,7 @@ import perftest
 import pytest
 from bringup.kernel import judge
 from bringup.kernel.facts import facts
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import rounds
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Kind, Outcome, Verdict

@@ -8,7 +8,7 @@ import scheduler
 from bringup.domains.blame import _PART_OF, blame
 from bringup.kernel import judge
 from bringup.kernel.facts import facts, reading
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import of_phase
 from bringup.kernel.records import Kind

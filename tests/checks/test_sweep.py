@@ -13,7 +13,7 @@ import sustained_load
 import torch
 from bringup.kernel import judge
 from bringup.kernel.facts import facts
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.records import Outcome, Value, Verdict
 from bringup.readers import dcgm
 from loops import case_for_each, for_each

@@ -3,7 +3,7 @@
 import fabric_manager
 import pytest
 import yaml
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.records import SiteUsed, Verdict
 from bringup.readers.known import version_faults
 from factory import a_run

@@ -2,7 +2,7 @@
 
 import json
 
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.readers import launcher
 from factory import a_run
 from loops import for_each

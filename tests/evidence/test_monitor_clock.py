@@ -1,7 +1,7 @@
 """Samples of all nodes stand on one time axis: each node's clock was compared with the others'."""
 
 import pytest
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.records import Outcome
 from bringup.readers import clock, monitor
 from bringup.report.charts import sampled

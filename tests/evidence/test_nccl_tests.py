@@ -1,7 +1,7 @@
 """The table of nccl-tests, healthy and not."""
 
 import pytest
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.readers import nccl_tests
 from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES

@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 import pytest
-from bringup.kernel.facts.parsed import Seen
+from bringup.kernel.facts.parser_result import Seen
 from bringup.readers import launcher, slurm
 from bringup.readers.slurm import gpus_of
 from loops import case_for_each, for_each

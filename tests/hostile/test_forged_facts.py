@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from bringup.kernel.facts import speakers
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.facts.reading import read_raw
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.records import Outcome

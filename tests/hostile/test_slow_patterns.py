@@ -15,7 +15,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 import bringup
 import kernel_log
 from bringup.kernel.facts import facts
-from bringup.kernel.facts.parsed import MOST_CHARACTERS, Parsed, cut, shortened
+from bringup.kernel.facts.parser_result import MOST_CHARACTERS, Parsed, cut, shortened
 from bringup.readers import dcgm, launcher, monitor, nccl_log, nccl_tests, pair_rounds, ras, slurm, topology
 from bringup.readers.known import signs
 from factory import a_run

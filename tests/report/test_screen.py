@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree as xml
 
 from bringup.kernel import judge, results
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Kind, NotApplicable, Outcome, Run, SiteUsed, Value, Verdict
 from bringup.report import document, explain, page, text, view

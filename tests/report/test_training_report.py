@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from bringup.kernel.facts.observed import read_run
+from bringup.kernel.facts.run_folder import read_run
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Outcome, grouped
@@ -16,7 +16,7 @@ from bringup.report import document, page, system, write
 from bringup.report.training import chapters as training
 from bringup.report.training import lines as made_of_several
 from bringup.report.training.chapters import NOT_RECORDED
-from bringup.report.training.trained import layout
+from bringup.report.training.training_run import layout
 from bringup.training.records import CollectiveTime, Communication, Memory, RunArgs, TrainMetrics
 from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed

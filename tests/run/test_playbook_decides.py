@@ -12,7 +12,7 @@ import pytest
 from bringup.kernel import results
 from bringup.kernel.errors import CannotStart, RunError
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import planned, profile
+from bringup.kernel.plan import profile, scope
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Observation, Outcome, Run, Step, Verdict, read_record
@@ -241,12 +241,12 @@ def test_only_what_every_node_says_that_it_lacks_is_lacking(discovery: Any, lack
 
 def test_a_variant_without_its_hardware_is_not_planned_and_the_reason_is_said() -> None:
     generic = profile.load("generic")
-    entries = planned.without("nccl_scaling", ["rdma", "nvlink"], generic)
+    entries = scope.without("nccl_scaling", ["rdma", "nvlink"], generic)
     assert {entry.gate: entry.reason.split()[3] for entry in entries} == {
         "nccl.variant.nvlink.effect": "NVLink",
         "nccl.variant.nvlink.busbw": "NVLink",
         "nccl.variant.nic.effect": "active",
         "nccl.variant.nic.busbw": "active",
     }
-    assert planned.without("nccl_scaling", [], generic) == []
-    assert planned.without("smoke", ["rdma"], generic) == []
+    assert scope.without("nccl_scaling", [], generic) == []
+    assert scope.without("smoke", ["rdma"], generic) == []

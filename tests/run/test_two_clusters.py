@@ -15,7 +15,7 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Outcome, Run, SlurmCluster, Step
 from bringup.report import collection
-from bringup.run import discovered, playbook, slurm
+from bringup.run import auto_profile, playbook, slurm
 from bringup.training.records import REFERENCE_METRICS
 from factory import a_run, a_verdict, an_entry, judged_of
 from loops import for_each
@@ -115,7 +115,7 @@ def test_the_numbers_of_auto_are_not_those_of_a_cluster_of_the_same_name(tmp_pat
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
     for here, is_open in ((FIRST, False), (SECOND, True), (SlurmCluster(None, None), False)):
         monkeypatch.setattr(slurm, "this_cluster", lambda here=here: here)
-        assert discovered.profile(catalogue.load_profile("auto"), ["n0"]).is_open is is_open
+        assert auto_profile.profile(catalogue.load_profile("auto"), ["n0"]).is_open is is_open
 
 
 def test_a_training_is_not_scaled_against_one_gpu_of_another_cluster(tmp_path, monkeypatch):

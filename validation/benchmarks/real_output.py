@@ -22,7 +22,7 @@ import perftest
 import smi
 import yaml
 from bringup.domains.fabric import nearest_nic
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.records import Run, write_text
 from bringup.readers import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
 from bringup.readers.known import pending, signs, xid

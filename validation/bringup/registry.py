@@ -21,7 +21,7 @@ DOMAINS = {
 
 RISES = "bringup.domains.load:rises"
 TRAINING = "bringup.training.records.folder:TrainingRecords"
-OF_TRAINING, OF_EVIDENCE = "bringup.training.domain.measured:of_folder", "bringup.domains.provenance:of_folder"
+OF_TRAINING, OF_EVIDENCE = "bringup.training.domain.records:of_folder", "bringup.domains.provenance:of_folder"
 """Facts from other files than those of raw/. The second one compares the checksums of what was read."""
 
 NUMBERS = "bringup.domains.auto:of_run"

@@ -14,7 +14,7 @@ import shared_files
 import software
 import storage
 from bringup.kernel.facts import facts
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import rounds as tournament
 from loops import case_for_each, for_each
 from probing import answers_of

@@ -22,7 +22,7 @@ from bringup.domains.blame import blame
 from bringup.domains.gpu_names import named, names_of
 from bringup.kernel import judge
 from bringup.kernel.answers import answers
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan import profile
 from bringup.kernel.records import Action, Mark, Outcome, Verdict, Verdicts
 from bringup.report import text

@@ -5,7 +5,7 @@ import re
 
 import kernel_log
 import pytest
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.records import Outcome
 from bringup.readers.known import xid
 from bringup.readers.known.signatures import SIGNATURES

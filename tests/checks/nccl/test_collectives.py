@@ -15,10 +15,10 @@ import torch
 from bench import KIB, MIB, Bench, label_of
 from bringup.kernel import judge
 from bringup.kernel.facts import facts
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import expectation
-from bringup.kernel.plan import planned as plan
+from bringup.kernel.plan import scope as plan
 from bringup.readers import curve
 from bringup.report.charts import sheet
 from facts import Facts

@@ -8,7 +8,7 @@ import nvml
 import pytest
 from bringup.domains import pair_kinds, pairs
 from bringup.domains.next_round import next_round
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.rounds import ROUND, Pair, link_name
 from bringup.readers import slurm
 from loops import for_each

@@ -8,8 +8,8 @@ from bringup.cli import main
 from bringup.domains import pairs as pairwise
 from bringup.drill.catalogue import DRILLS
 from bringup.kernel import judge
-from bringup.kernel.facts.parsed import Parsed, Seen
-from bringup.kernel.plan import planned, profile
+from bringup.kernel.facts.parser_result import Parsed, Seen
+from bringup.kernel.plan import profile, scope
 from bringup.kernel.plan import rounds as tournament
 from bringup.kernel.records import Outcome
 from bringup.readers import curve, slurm
@@ -152,7 +152,7 @@ def test_pairs_that_carried_nothing_say_nothing_of_the_topology():
     ({"n0": "s0", "n1": "s0", "n2": "s1", "n3": "s1"}, True),
 )
 def test_switches_are_compared_where_slurm_divides_the_nodes(leaves, is_asked):
-    left_out = [entry.gate for entry in planned.without_switches("nccl_pairwise", leaves)]
+    left_out = [entry.gate for entry in scope.without_switches("nccl_pairwise", leaves)]
     assert left_out == ([] if is_asked else ["nccl.pair.slowest.between", "nccl.pair.topology"])
 
 

@@ -13,9 +13,9 @@ import progress
 import pytest
 from bringup.cli import for_scripts
 from bringup.kernel.facts import facts as facts_file
-from bringup.kernel.facts.observed import derive
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import read_raw
+from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.plan.subjects import scale_of_file
 from bringup.kernel.plan.variants import LOG, VARIANTS
 from bringup.kernel.records import Outcome, Verdict

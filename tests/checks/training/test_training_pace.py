@@ -8,7 +8,7 @@ from bringup.kernel import results as runs
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Verdict
-from bringup.training.domain import measured
+from bringup.training.domain import records as measured
 from bringup.training.records import REFERENCE_ARGS, REFERENCE_METRICS
 from bringup.training.records.folder import TrainingRecords
 from loops import for_each

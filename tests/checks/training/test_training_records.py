@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from bringup.kernel import judge
-from bringup.kernel.plan import planned as plan
 from bringup.kernel.plan import profile
+from bringup.kernel.plan import scope as plan
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, Verdict, read_record
-from bringup.training.domain import measured as training
+from bringup.training.domain import records as training
 from bringup.training.records import RankTimes, TrainMetrics
 from loops import case_for_each, for_each
 from runs_for_tests import FAIL, OPEN, PASS, failing

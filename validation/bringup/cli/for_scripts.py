@@ -129,11 +129,11 @@ def do_scales(arguments: argparse.Namespace) -> int:
 
 
 def do_workload(arguments: argparse.Namespace) -> int:
-    from bringup.run import discovered
+    from bringup.run import auto_profile
 
     allocated = os.environ.get("SLURM_JOB_NODELIST")
     nodes = hostlist.expand(allocated) if allocated else []
-    workload = discovered.profile(profiles.load(arguments.profile), nodes).workload
+    workload = auto_profile.profile(profiles.load(arguments.profile), nodes).workload
     print(workload.arguments if workload is not None else "")
     return 0
 

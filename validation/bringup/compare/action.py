@@ -19,7 +19,7 @@ from bringup.kernel.records import Outcome, as_json
 from bringup.readers import slurm as answers
 from bringup.report import advice as advice_text
 from bringup.report import known_runs, outputs, terminal, text
-from bringup.run import discovered, slurm
+from bringup.run import auto_profile, slurm
 from bringup.run import site as at_site
 from bringup.training import fields as sweeps
 from bringup.training.advise import answer as advising
@@ -232,7 +232,7 @@ def do_advise(arguments: argparse.Namespace) -> int:
     model = str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None
     question = advising.Question(models.load(arguments.model), layout, batch, model)
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
-    known = advising.known(discovered.profile(catalogue.load_profile(arguments.profile), []), runs, arguments.mfu)
+    known = advising.known(auto_profile.profile(catalogue.load_profile(arguments.profile), []), runs, arguments.mfu)
     every = interval.best(arguments.failures_per_node_day, arguments.save_s, arguments.restart_s, arguments.nodes, runs)
     advice = advising.advise(question, known).model_copy(update={"checkpoints": every})
     if arguments.json:

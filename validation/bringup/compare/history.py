@@ -17,7 +17,7 @@ from statistics import fmean, median
 
 from bringup.compare import noise
 from bringup.kernel.characters import many
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import stand_ins
 from bringup.kernel.plan import subjects as naming

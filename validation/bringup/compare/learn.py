@@ -14,7 +14,7 @@ from statistics import median
 
 from bringup.kernel import judge, results
 from bringup.kernel.errors import RunError
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES, of_phase
 from bringup.kernel.plan.expectation import MEASURED_HERE, SPEEDS, Expectation, size_bytes

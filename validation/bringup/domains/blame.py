@@ -9,7 +9,7 @@ from bringup.domains.fabric import is_a_setting, ports_of
 from bringup.domains.nccl import first_error
 from bringup.kernel.characters import many
 from bringup.kernel.facts.facts import UNFINISHED
-from bringup.kernel.facts.parsed import Seen, is_number
+from bringup.kernel.facts.parser_result import Seen, is_number
 from bringup.kernel.plan import subjects
 from bringup.kernel.plan.phases import EXIT_CODE, PHASES, RANK_FINISHED
 from bringup.kernel.records import Action, Kind, Outcome, Run, Verdict, Verdicts

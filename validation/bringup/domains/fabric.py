@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 
 from bringup.kernel.facts.fold import by_node
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.records import Observation, Run, grouped
 from bringup.readers.topology import NEAR_FIRST
 

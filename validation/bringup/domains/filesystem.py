@@ -1,6 +1,6 @@
 """Filesystems: what the two nodes of a pair observed of one file, and folders that jobs write to."""
 
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.records import Run
 
 

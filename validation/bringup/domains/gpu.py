@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from bringup.domains import cuda
 from bringup.kernel.facts.fold import by_node, ended_by_slurm
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import Parsed, Seen, is_number
+from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.records import Observation, Run, grouped
 from bringup.readers.known import xid
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from bringup.domains.blame import changed
-from bringup.kernel.facts.parsed import Seen
+from bringup.kernel.facts.parser_result import Seen
 from bringup.kernel.records import Outcome, Verdict, Verdicts
 
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.[0-9a-f]")

@@ -12,7 +12,7 @@ from bringup.domains.provenance import moment
 from bringup.kernel.characters import many
 from bringup.kernel.facts.fold import ABSENT, ALONE
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import Parsed, Seen, is_number
+from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.records import Observation, Run, grouped
 from bringup.readers.known import xid

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.records import Run
 
 NOWHERE = "none"  # as probes/names.py says of a name without an address

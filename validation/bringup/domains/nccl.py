@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bringup.domains import pair_kinds, pairs
 from bringup.kernel.characters import many
 from bringup.kernel.facts.fold import ended_by_slurm
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan.subjects import ONE_GPU, nodes_of_scale, rank_subjects, subjects
 from bringup.kernel.plan.transports import is_recognised, is_tcp
 from bringup.kernel.records import Observation, Run

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from bringup.kernel.facts.fold import ALONE
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import Parsed, Seen, is_number
+from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.records import Observation, Run
 from bringup.readers import clock
 from bringup.readers.known import right_values, version_faults

@@ -17,7 +17,7 @@ from statistics import median, median_high, median_low
 from bringup.domains import localise
 from bringup.domains.pair_kinds import Kinds, Places, places, reference
 from bringup.kernel.characters import many
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan.expectation import size_bytes
 from bringup.kernel.plan.rounds import ALL_PAIRS, ROUND, Pair, link_name
 from bringup.kernel.plan.subjects import JOB

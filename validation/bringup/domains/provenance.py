@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bringup.kernel.errors import RecordError
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import RAW, read_text
 from bringup.kernel.records import Closed, Continued, Run, files, read_record
 from bringup.kernel.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, Seal, checksums

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from bringup.kernel.facts.parsed import Parsed, Seen, is_number
+from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.plan import rounds
 from bringup.kernel.records import Run, grouped
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
-from bringup.kernel.facts.parsed import Parsed, Seen, is_number, numbers
+from bringup.kernel.facts.parser_result import Parsed, Seen, is_number, numbers
 from bringup.kernel.records import Run, Value
 
 _UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none

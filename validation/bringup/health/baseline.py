@@ -10,7 +10,7 @@ from typing import Any
 from bringup.health.records import Asked, Baseline, Group
 from bringup.kernel import judge, results
 from bringup.kernel.errors import RunError
-from bringup.kernel.facts.parsed import Seen, is_number
+from bringup.kernel.facts.parser_result import Seen, is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.gate import Fixed

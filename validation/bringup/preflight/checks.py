@@ -15,7 +15,7 @@ from bringup.kernel import results as runs
 from bringup.kernel.characters import many
 from bringup.kernel.errors import SlurmError
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.phases import PHASES, Phase

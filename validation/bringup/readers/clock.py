@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.records import Observation
 
 BEHIND, UNCERTAINTY = "discovery.clock.behind_reference", "discovery.clock.uncertainty"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 
 DOCUMENTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 DOUBTFUL = "pass with a warning"  # the test passed, and DCGM recorded an error, such as memory that it could not get

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bringup.kernel.facts import facts, speakers
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import RAW, File, Reader, read_text
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.kernel.facts.hostlist import named
-from bringup.kernel.facts.parsed import Parsed, each_line, lines
+from bringup.kernel.facts.parser_result import Parsed, each_line, lines
 from bringup.kernel.facts.speakers import LABEL, Refusals, Speakers
 from bringup.kernel.plan.subjects import JOB, rank_subjects
 from bringup.kernel.records import Run

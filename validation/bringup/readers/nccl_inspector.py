@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel, Field, ValidationError
 
 from bringup.kernel.characters import many
-from bringup.kernel.facts.parsed import Parsed, lines
+from bringup.kernel.facts.parser_result import Parsed, lines
 
 FOLDER = "raw/inspector"  # training/env.sh
 MOST_FILES = 16

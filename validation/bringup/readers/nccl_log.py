@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from bringup.kernel.facts.parsed import Parsed, lines
+from bringup.kernel.facts.parser_result import Parsed, lines
 from bringup.kernel.plan.transports import NVLINK, SOCKETS, VERBS, is_recognised, of_network
 
 # Each communicator prints the network that it uses (subsystem INIT), since 2.18 or earlier. Since 2.28 it also prints

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bringup.kernel.facts.parsed import Parsed, lines
+from bringup.kernel.facts.parser_result import Parsed, lines
 
 BINARIES = {
     "all_reduce_perf": "all_reduce",

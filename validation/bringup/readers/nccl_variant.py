@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.transports import SOCKETS
 from bringup.kernel.plan.variants import COLLECTIVE
 from bringup.readers import nccl_log

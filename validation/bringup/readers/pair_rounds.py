@@ -2,7 +2,7 @@
 
 import re
 
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.rounds import ROUND, link_name
 
 _PAIRS = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts import names
-from bringup.kernel.facts.parsed import Parsed, lines
+from bringup.kernel.facts.parser_result import Parsed, lines
 
 _GROUP = re.compile(r"\s*\d+(?:\s+\d+(?:-\d+)?){5}\s+(?P<status>[A-Z]+)\s+(?P<errors>[A-Z,]+)\s*")
 _MOST_LINES = 8  # of its answer

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from bringup.kernel.errors import UsageError
 from bringup.kernel.facts.hostlist import expand
-from bringup.kernel.facts.parsed import Parsed, cut, lines
+from bringup.kernel.facts.parser_result import Parsed, cut, lines
 from bringup.readers import node_states
 from bringup.readers.node_states import Node
 

@@ -9,7 +9,7 @@ import re
 from itertools import takewhile
 
 from bringup.kernel.characters import without_colours
-from bringup.kernel.facts.parsed import Parsed, lines
+from bringup.kernel.facts.parser_result import Parsed, lines
 
 NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From a single PCIe bridge between two devices to the link between sockets (from the table's own legend)."""

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import nodes_of_scale

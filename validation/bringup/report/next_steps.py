@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bringup.kernel.facts.names import listed
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
 from bringup.kernel.records import Mark, Outcome, Run, Verdict, grouped, worst

@@ -15,7 +15,7 @@ from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.kernel.answers import in_words, stand_ins_of
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import first_few, listed
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import QUESTION_NAMES

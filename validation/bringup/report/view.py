@@ -13,7 +13,7 @@ from shlex import quote
 from bringup.kernel.answers import in_words, number_of
 from bringup.kernel.facts import hostlist
 from bringup.kernel.facts.names import listed, shortened
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan import catalogue, transports
 from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.claims import CLAIMS
@@ -23,7 +23,7 @@ from bringup.kernel.records import Kind, Observation, Outcome, Run, Sign, Verdic
 from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import collectives, text
 from bringup.report.render import render
-from bringup.report.training.trained import layout
+from bringup.report.training.training_run import layout
 
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bringup.kernel import results as runs
 from bringup.kernel.errors import RecordError, RunError, SlurmError
-from bringup.kernel.plan import own, planned, subjects
+from bringup.kernel.plan import own, scope, subjects
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import Phase
 from bringup.kernel.records import (
@@ -29,7 +29,7 @@ from bringup.kernel.records import (
     write_text,
 )
 from bringup.readers import slurm as answers
-from bringup.run import discovered, slurm
+from bringup.run import auto_profile, slurm
 from bringup.run import site as at_site
 from bringup.run import site_file as sites
 from bringup.run.healthy_rest import VARIABLE, lacking
@@ -138,13 +138,13 @@ def open_run(
     cluster = slurm.this_cluster()
     lacks = os.environ.get(VARIABLE)
     if profile.is_open and phase.stem != "discovery":
-        discovery = discovered.newest(nodes)
-        profile = discovered.profile(profile, nodes, discovery)
+        discovery = auto_profile.newest(nodes)
+        profile = auto_profile.profile(profile, nodes, discovery)
         lacks = lacking([discovery] if discovery is not None else []) if lacks is None else lacks
-    not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
-    left_out = planned.left_out(phase.stem, whole_nodes, site is None or site.site.jobs_share_nodes)
-    left_out += planned.without(phase.stem, (lacks or "").split(), profile)
-    left_out += planned.without_switches(phase.stem, _leaves(nodes) if phase.stem == "nccl_pairwise" else None)
+    not_applicable = scope.excluded_here(phase.stem, profile.not_applicable)
+    left_out = scope.left_out(phase.stem, whole_nodes, site is None or site.site.jobs_share_nodes)
+    left_out += scope.without(phase.stem, (lacks or "").split(), profile)
+    left_out += scope.without_switches(phase.stem, _leaves(nodes) if phase.stem == "nccl_pairwise" else None)
     own_checks = [] if site is None or site.site.checks is None else own.read(Path(site.site.checks))
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")
@@ -156,7 +156,7 @@ def open_run(
         ranks_per_node=ranks_per_node,
         profile=profile.name,
         profile_sha256=runs.sha256(profiles.dump(profile)),
-        planned=planned.plan(
+        planned=scope.plan(
             phase.stem,
             nodes,
             ranks_per_node,

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from bringup.kernel.errors import ControllerAway, SlurmError
 from bringup.kernel.facts import hostlist
-from bringup.kernel.facts.parsed import lines
+from bringup.kernel.facts.parser_result import lines
 from bringup.kernel.records import SlurmCluster
 from bringup.kernel.results import REPOSITORY
 from bringup.readers import slurm as answers

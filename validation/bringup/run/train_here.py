@@ -26,7 +26,7 @@ from bringup.kernel.errors import UsageError
 from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.results import CLOSED, REPOSITORY
-from bringup.run import discovered, programs, signature
+from bringup.run import auto_profile, programs, signature
 from bringup.run import open as opening
 
 PROBES = REPOSITORY / "infrastructure-validation/probes"
@@ -81,7 +81,7 @@ def train(request: Request) -> tuple[Path, int]:
         phase,
         nodes=nodes,
         gpus_per_node=ranks // len(nodes),
-        profile=discovered.here(request.profile, nodes, names),
+        profile=auto_profile.here(request.profile, nodes, names),
         results=request.results,
         argv=["bringup train", request.strategy, "--ranks", str(ranks), *request.options],
     )

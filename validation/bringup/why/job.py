@@ -18,7 +18,7 @@ from bringup.kernel.characters import many, without_colours
 from bringup.kernel.errors import BringupError, SlurmError, UsageError
 from bringup.kernel.facts import facts, hostlist
 from bringup.kernel.facts.names import the_first
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Observation, files
 from bringup.kernel.results import REPOSITORY

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bringup.kernel.facts.parsed import cut, lines
+from bringup.kernel.facts.parser_result import cut, lines
 from bringup.kernel.facts.speakers import LABEL
 from bringup.readers.launcher import LOST_PEERS, SPEAKS, launch_errors, printed_by
 

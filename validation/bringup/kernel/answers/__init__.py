@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import listed
-from bringup.kernel.facts.parsed import Seen
+from bringup.kernel.facts.parser_result import Seen
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import stand_ins, subjects, transports
 from bringup.kernel.plan.catalogue import GATES, bearing_on, of_phase, proving

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from bringup.kernel.facts.parsed import Parsed, each_line
+from bringup.kernel.facts.parser_result import Parsed, each_line
 from bringup.kernel.facts.speakers import LABEL, Refusals, Speakers
 
 _FACT = {"probe", "at", "subject", "quantity", "value", "unit"}

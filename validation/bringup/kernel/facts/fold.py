@@ -16,7 +16,7 @@ from statistics import median_high
 from typing import NamedTuple
 
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.subjects import JOB
 from bringup.kernel.records import Observation, Run, grouped

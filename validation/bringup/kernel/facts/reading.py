@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bringup import registry
 from bringup.kernel.facts import speakers
-from bringup.kernel.facts.parsed import Parsed, shortened
+from bringup.kernel.facts.parser_result import Parsed, shortened
 from bringup.kernel.facts.speakers import Speakers
 from bringup.kernel.plan.subjects import scale_of_file
 from bringup.kernel.records import Run, files

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bringup.kernel.facts.parsed import Parsed, lines
+from bringup.kernel.facts.parser_result import Parsed, lines
 from bringup.kernel.plan.subjects import nodes_of
 from bringup.kernel.records import Run
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from bringup import registry
 from bringup.kernel import results
 from bringup.kernel.errors import RuleError
-from bringup.kernel.facts.observed import Training, read_run
-from bringup.kernel.facts.parsed import Parsed, is_number
+from bringup.kernel.facts.parser_result import Parsed, is_number
+from bringup.kernel.facts.run_folder import Training, read_run
 from bringup.kernel.judge.verdict import Requirement, of_unknown_gate
-from bringup.kernel.plan import catalogue, ceiling, own, planned, rounds
+from bringup.kernel.plan import catalogue, ceiling, own, rounds, scope
 from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.gate import Fixed, Gate, Per, Requested
 from bringup.kernel.plan.phases import PHASES
@@ -97,7 +97,7 @@ def _no_garbage_collection() -> Iterator[None]:
 def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = catalogue.NONE) -> Verdicts:
     """Return a verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
     observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
-    not_applicable = planned.not_applicable(run, profile.not_applicable)
+    not_applicable = scope.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
     judged = {*pairs, rounds.ROUND}  # at any size
     quantities = {observation.quantity for observation in parsed.observations}
@@ -142,7 +142,7 @@ def stops(verdict: Verdict) -> bool:
 
 def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
     """gate -> subjects: what the run planned, plus gates that are newer than the run, on the run's own nodes."""
-    pairs = planned.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
+    pairs = scope.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
     chosen: dict[Per, list[str]] = {}  # links and pairs that the run itself chose to measure
     for gate_id, named in run.planned.items():
         gate = catalogue.GATES.get(gate_id)

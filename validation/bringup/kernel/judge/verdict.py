@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bringup.kernel.errors import RuleError
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan.expectation import size_bytes
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.rules import SPOKEN, holds, in_words, value_in_words

@@ -15,7 +15,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from re import _constants, _parser  # type: ignore[attr-defined]
 
-from bringup.kernel.facts.parsed import cut, lines
+from bringup.kernel.facts.parser_result import cut, lines
 from bringup.kernel.records import Run, Sign, files
 from bringup.kernel.results import BATCH_LOG
 from bringup.readers.known.signatures import IN_ORDER, SIGNATURES, Signature

@@ -4,7 +4,7 @@ bandwidths against what is needed: a rail for each operation and scale, with a t
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan import catalogue, ceiling
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.subjects import scale_nodes

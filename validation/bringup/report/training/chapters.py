@@ -8,7 +8,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
 from bringup.report.training import conclusions, lines
 from bringup.report.training.conclusions import Compared
-from bringup.report.training.trained import Trained, layout, trained, words
+from bringup.report.training.training_run import Trained, layout, trained, words
 from bringup.training.comparison import sidebyside
 from bringup.training.comparison.sidebyside import SideBySide
 

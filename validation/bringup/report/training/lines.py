@@ -8,7 +8,7 @@ from bringup.kernel.errors import RecordError
 from bringup.kernel.facts.names import listed
 from bringup.kernel.plan.ceiling import Machine, Mfu, Sourced
 from bringup.kernel.plan.profile import Profile
-from bringup.report.training.trained import Trained, words
+from bringup.report.training.training_run import Trained, words
 from bringup.training.advise import answer, bandwidth
 from bringup.training.formulae import models, published
 from bringup.training.formulae.flops import peak_bf16_tflops

@@ -22,7 +22,7 @@ from bringup.readers.known import right_values
 from bringup.readers.node_states import Node
 from bringup.report.render import render
 from bringup.report.text import shown_path
-from bringup.run import discovered, partitions, slurm
+from bringup.run import auto_profile, partitions, slurm
 from bringup.run import site as at_site
 from bringup.run.before import cluster as of_slurm
 from bringup.run.before import host as of_host
@@ -415,8 +415,8 @@ def exit_code(shown: Mapping[str, Finding]) -> int:
 def look(profile_name: str) -> dict[str, Finding]:
     """Gather the facts, and find."""
     site = _or_why_not(at_site.entered)  # its partition and account hold for all questions below
-    discovery = discovered.newest([])
-    profile = _or_why_not(lambda: discovered.profile(catalogue.load_profile(profile_name), [], discovery))
+    discovery = auto_profile.newest([])
+    profile = _or_why_not(lambda: auto_profile.profile(catalogue.load_profile(profile_name), [], discovery))
     cluster = _or_why_not(of_slurm.read)
     return findings(Facts(of_host.read(), cluster, slurm.chosen_partition(), site, profile, _driver(discovery)))
 

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator
 from itertools import islice
 
-from bringup.kernel.facts.parsed import Parsed, Seen, is_number
+from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.plan.phases import EXIT_CODE, RANK_FINISHED
 from bringup.kernel.plan.subjects import JOB, nodes_of, rank_subjects, scale_name
 from bringup.kernel.records import Observation, Run, Value

@@ -7,7 +7,7 @@ work (recipe/meter.py). The others waited for it and pass. Where no rank stood s
 import statistics
 
 from bringup.kernel.characters import many
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.subjects import JOB
 from bringup.kernel.results import METRICS
 from bringup.training.records import Standstill, TrainMetrics

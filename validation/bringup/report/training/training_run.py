@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from statistics import fmean
 
 from bringup.kernel.facts.names import shortened
-from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.records import Observation, Record, known
 from bringup.readers import curve, monitor

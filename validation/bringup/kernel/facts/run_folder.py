@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 from bringup import registry
 from bringup.kernel.facts import fold
-from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import Windows, read_raw
 from bringup.kernel.plan.catalogue import of_phase
 from bringup.kernel.records import Run

@@ -9,7 +9,7 @@ from pathlib import Path
 from bringup.kernel.characters import many
 from bringup.kernel.errors import RecordError
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import JOB, rank_subjects
 from bringup.kernel.records import Run, Value, read_record
