@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tiers import FEWER
 
 MOST_OF_A_NAME = 200
 Test = Callable[..., None]
 
 
 def case_for_each(*rows: Any, ids: Callable[[Any], str] | Sequence[str] | None = None) -> Callable[[Test], Test]:
-    """A case for each row, as `pytest.mark.parametrize` makes them."""
+    """A case for each row, as `pytest.mark.parametrize` makes them. `make test` may have none (tests/tiers.py)."""
+    assert rows or FEWER, "no rows: nothing would be tested"
 
     def decorate(test: Test) -> Test:
         names = _columns(test, rows)

@@ -267,6 +267,7 @@ def test_a_value_that_its_vendor_calls_wrong_warns_without_a_peer(facts, outcome
             "n0",
             ["IOMMU of GPUs and NICs=identity+DMA-FQ", "MaxPayload and MaxReadReq=128 and 512 bytes"],
         ),
+        ("inventory.devices.nics", "n0", []),
     ]
     by_gate = judged([*facts, *entries], "discovery", ("n0",), profile_name=H100)
     seen, observed = in_words(by_gate[f"{RIGHT} n0"])

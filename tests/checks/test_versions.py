@@ -36,6 +36,7 @@ def packages(*entries: str) -> tuple[str, str, list[str]]:
 
 ARM, X86 = ("discovery.cpu.model", "n0", "aarch64 implementer 0x41"), ("discovery.cpu.model", "n0", "AMD EPYC")
 B200 = ("discovery.gpu.model", "n0/GPU-a", "NVIDIA B200")
+AN_H100 = ("discovery.gpu.model", "n0/GPU-a", "NVIDIA H100 80GB HBM3")
 DRIVER = ("discovery.gpu.driver", "n0/GPU-a", "580.105.08")
 ROCE = ("inventory.devices.nics", "n0", ["firmware of MT_1=28.46.1006+28.39.1002", "MTU of RoCE=9000"])
 
@@ -48,11 +49,14 @@ ROCE = ("inventory.devices.nics", "n0", ["firmware of MT_1=28.46.1006+28.39.1002
         "1 (torch 2.7.0+cu126: collectives hang now and then",
     ),
     ([packages("torch=2.7.1+cu126")], PASS, "0 (none is known of torch 2.7.1+cu126)"),
+    ([packages("torch=absent", "numpy=2.3.1"), DRIVER, AN_H100], PASS, "0 (none is known of driver 580.105.08)"),
     (
-        [packages("torch=absent", "numpy=2.3.1"), DRIVER],
-        PASS,
-        "0 (none is known of driver 580.105.08)",
+        [DRIVER],
+        OPEN,
+        "not found out: the node did not say what decides whether it is hit: driver 580.105.08: nvidia-smi",
     ),
+    ([packages("nvidia_nccl_cu12=2.28.9")], OPEN, "not found out: the node did not say what decides"),
+    ([packages("nvidia_nccl_cu12=2.26.2")], WARN, "1 (NCCL 2.26.2: ncclCommSplit may corrupt memory"),
     ([packages("nvidia_nccl_cu12=2.28.9"), ARM], WARN, "1 (NCCL 2.28.9: collectives hang without an error"),
     ([packages("nvidia_nccl_cu12=2.28.9"), X86], PASS, "0 (none is known of NCCL 2.28.9)"),
     (
@@ -82,7 +86,7 @@ def test_what_a_container_brings_is_not_judged_by_the_nodes_own():
 
 def test_the_versions_that_are_pinned_here_have_no_known_fault():
     pinned = ("torch", "2.13.0"), ("transformers", "5.23.0"), ("accelerate", "1.15.0")
-    assert [version_faults.of(*pair, TRAITS, ["NVIDIA B200"]) for pair in pinned] == [[]] * 3
+    assert [version_faults.of(*pair, TRAITS, ["NVIDIA B200"]) for pair in pinned] == [([], [])] * 3
 
 
 def test_the_table_is_read_strictly_and_each_row_has_its_own_address():
@@ -120,7 +124,7 @@ JOINED = [("discovery.gpu.fabric", "n0/GPU-a", "completed")]
 ALONE = [("discovery.gpu.fabric", "n0/GPU-a", "not supported")]
 
 
-def manager(version: str | None, driver: str | None = "570.86.15", switches: int = 0, fabric=JOINED) -> Verdict:
+def manager(version: str | None, driver: str | None = "570.86.15", switches: int | None = 0, fabric=JOINED) -> Verdict:
     facts = [("inventory.fabric_manager", "n0", version), ("inventory.nvswitches", "n0", switches)]
     facts += [("discovery.gpu.driver", "n0/GPU-a", driver), ("discovery.gpu.count", "n0", 8)]
     return of(parsed_of([*facts, *fabric]), MANAGER)
@@ -132,6 +136,8 @@ def manager(version: str | None, driver: str | None = "570.86.15", switches: int
     (lambda: manager("570.86.10"), WARN, "another one (fabric manager 570.86.10, driver 570.86.15)"),
     (lambda: manager("570.86.10", switches=4, fabric=ALONE), WARN, "another one"),  # HGX A100
     (lambda: manager("570.86.10", fabric=ALONE), PASS, "no NVSwitch"),
+    (lambda: manager("570.86.15", switches=None, fabric=ALONE), OPEN, "not found out: the node did not say whether"),
+    (lambda: manager("570.86.15", fabric=[]), OPEN, "not found out: the node did not say whether"),
     (lambda: manager("not installed"), PASS, "not installed"),  # it runs in another virtual machine
     (lambda: manager("570.86.10", driver=None), OPEN, "not found out: fabric manager 570.86.10, driver ?"),
     (lambda: manager(None), OPEN, "not found out"),

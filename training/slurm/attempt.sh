@@ -22,16 +22,15 @@ stop_step() { # why
   touch -- "$RUN_DIR/stop"
 }
 
-told_to_end() {
-  stop_step 'this job is told to end (SIGTERM)'
-  # as Slurm writes it where it gives a reason, which it does not here: what follows is no fault of the cluster
-  printf '%s: *** JOB %s ON %s CANCELLED AT %(%FT%T)T DUE TO SIGTERM ***\n' "$SLURM_JOB_NAME" "$SLURM_JOB_ID" \
-    "${SLURMD_NODENAME:-$HOSTNAME}" -1 >"$RUN_DIR/raw/ended.log"
+asked_to_end() {
+  stop_step 'this job got SIGTERM and ends'
+  # Slurm gives no reason here, so it is written down that a rank which ends now is no fault of the cluster
+  printf '%s\n' "${SLURMD_NODENAME:-$HOSTNAME}" >"$RUN_DIR/raw/sigterm.txt"
 }
 
 begin_attempt() {
   trap 'stop_step "the time limit is near"' USR1 # from here on: the counters take a second
-  trap told_to_end TERM
+  trap asked_to_end TERM
   read_counters before "$(gpus_on_node)"
   attempt_begun=$(nanoseconds)
   start_monitor "$(gpus_on_node)"

@@ -344,15 +344,16 @@ def test_what_ranks_refuse_is_no_fault_of_the_cluster(tmp_path, refuse):
     assert Outcome.FAIL not in {verdict.outcome for verdict in bad(folder).values()}
 
 
-def test_a_job_that_was_told_to_end_is_no_fault_of_the_cluster(tmp_path):
+def test_a_job_that_got_sigterm_is_no_fault_of_the_cluster(tmp_path):
     """srun kills the ranks when it gets SIGTERM too: scancel --signal=TERM --full."""
     folder = ended(tmp_path, silent=range(4), log="")
-    (folder / "raw/ended.log").write_text(
-        "run_ddp_2node: *** JOB 7 ON n0 CANCELLED AT 2026-11-28T23:34:12 DUE TO SIGTERM ***\n"
-    )
+    (folder / "raw/sigterm.txt").write_text("n0\n")
     assert {outcome for outcome, _ in finished(folder).values()} == {Outcome.INCOMPLETE}
     job = bad(folder)["train.exit_code", "job"]
-    assert (job.outcome, job.cause) == (Outcome.INCOMPLETE, "not found out: exit code 1: Slurm ended the step: sigterm")
+    assert (job.outcome, job.cause) == (
+        Outcome.INCOMPLETE,
+        "not found out: exit code 1: the job got SIGTERM, so its ranks ended",
+    )
 
 
 def test_a_rank_that_was_killed_counts_although_others_refused(tmp_path):

@@ -6,7 +6,7 @@ from bringup.domains import cuda
 from bringup.kernel.facts.fold import by_node, ended_by_slurm
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
-from bringup.kernel.records import Observation, Run, grouped
+from bringup.kernel.records import Observation, Run, Value, grouped
 from bringup.readers.known import xid
 
 _KERNEL_LOG = "discovery.kernel_log."
@@ -115,21 +115,25 @@ def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
 def fabric_manager(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive discovery.fabric_manager: whether its version is the driver's, where NVSwitches join the GPUs."""
     gate, drivers = "discovery.fabric_manager", by_node(observed.of("discovery.gpu.driver"))
-    joined = {fact.subject for fact in observed.of("inventory.nvswitches") if fact.value}
-    joined |= by_node(
-        fact for fact in observed.of("discovery.gpu.fabric") if fact.value not in (None, "not supported")
-    ).keys()
+    switches, managers = observed.by_subject("inventory.nvswitches"), observed.by_subject("inventory.fabric_manager")
+    fabrics = by_node(observed.of("discovery.gpu.fabric"))
     for count in observed.of("discovery.gpu.count"):
-        if count.subject not in joined:
-            derived.saw(gate, count.subject, "no NVSwitch", "text", count.evidence)
-    for fact in observed.of("inventory.fabric_manager"):
-        value, why = fact.value, fact.why
-        known = {str(driver.value) for driver in drivers.get(fact.subject, []) if driver.value is not None}
-        if value not in (None, "not installed"):
-            why = f"fabric manager {value}, driver {first_few(sorted(known)) or '?'}"
-            value = ("as the driver" if {str(value)} == known else "another one") if known else None
-        if fact.subject in joined:
-            derived.saw(gate, fact.subject, value, "text", fact.evidence, why)
+        node, evidence, why = count.subject, count.evidence, None
+        joined = [fact.value for fact in fabrics.get(node, ()) if fact.value != "not supported"]
+        joined += [fact.value for fact in switches.get(node, ()) if fact.value != 0]
+        value: Value | None = None
+        if not any(each is not None for each in joined):
+            has_none = not joined and node in switches and (node in fabrics or count.value == 0)
+            value, why = ("no NVSwitch", None) if has_none else (None, "the node did not say whether it has NVSwitches")
+        elif (manager := next(iter(managers.get(node, ())), None)) is None:
+            why = "the node did not say which fabric manager it has"
+        else:
+            value, evidence, why = manager.value, manager.evidence, manager.why
+            known = {str(driver.value) for driver in drivers.get(node, []) if driver.value is not None}
+            if value not in (None, "not installed"):
+                why = f"fabric manager {value}, driver {first_few(sorted(known)) or '?'}"
+                value = ("as the driver" if {str(value)} == known else "another one") if known else None
+        derived.saw(gate, node, value, "text", evidence, why)
 
 
 def tasks(derived: Parsed, observed: Seen, run: Run) -> None:

@@ -83,14 +83,25 @@ def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
         if node not in run.nodes:
             continue
         traits = _traits(observed, node)
-        models = [str(fact.value) for fact in observed.of("discovery.gpu.model") if fact.subject.startswith(f"{node}/")]
+        models = _models(observed, node, traits["gpus"])
         faults = {pair: version_faults.of(*pair, traits, models) for pair in versions}
-        words = [sentence for of_one in faults.values() for sentence in of_one]
+        words = [sentence for sure, _ in faults.values() for sentence in sure]
+        unsure = [sentence for _, of_one in faults.values() for sentence in of_one]
         if not words and node not in asked and {name for name, _ in versions} == {"Slurm"}:
             continue  # the node itself said nothing of its versions
-        evidence = next((versions[pair] for pair, of_one in faults.items() if of_one), next(iter(versions.values())))
+        evidence = next((versions[pair] for pair, (sure, _) in faults.items() if sure), next(iter(versions.values())))
         why = first_few(words) if words else f"none is known of {', '.join(' '.join(pair) for pair in versions)}"
-        derived.saw("discovery.versions.faults", node, len(words), "count", evidence, why)
+        value = len(words) if words or not unsure else None
+        if value is None:
+            why = f"the node did not say what decides whether it is hit: {first_few(unsure)}"
+        derived.saw("discovery.versions.faults", node, value, "count", evidence, why)
+
+
+def _models(observed: Seen, node: str, has_gpus: bool | None) -> set[str] | None:
+    """Return the models of its GPUs. None: a node with GPUs, or that may have some, named none."""
+    of_gpus = [fact for fact in observed.of("discovery.gpu.model") if fact.subject.startswith(f"{node}/")]
+    models = {str(fact.value) for fact in of_gpus if fact.value is not None}
+    return models if models or has_gpus is False else None
 
 
 def _versions(observed: Seen, run: Run) -> Iterator[tuple[str, str, Observation]]:
@@ -130,12 +141,13 @@ def _traits(observed: Seen, node: str) -> dict[right_values.Trait, bool | None]:
 
     virtual, cpu = value("inventory.virtual"), value("discovery.cpu.model")
     is_arm = None if cpu is None else str(cpu).startswith("aarch64")
+    knows_nics = isinstance(value("inventory.devices.nics"), list)
     nics = {name for name, _, fact in _entries(observed, "inventory.devices.nics") if fact.subject == node}
     return {
         "gpus": some("discovery.gpu.count"),
         "rdma": some("discovery.rdma.ports"),
         "bare metal": None if virtual is None else virtual is False,
-        "RoCE": any(name.endswith(" of RoCE") for name in nics),
+        "RoCE": any(name.endswith(" of RoCE") for name in nics) if knows_nics else None,
         "x86": None if is_arm is None else not is_arm,
         "arm": is_arm,
     }

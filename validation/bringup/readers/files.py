@@ -171,7 +171,8 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),
     r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),
     rf"nccl-{_SCALE}/ras\.{_RANK}\.txt": _alone(ras.parse),
-    r"(?P<step>launch|ended)\.log": _launch_log,  # ended: training/slurm/attempt.sh
+    r"(?P<step>launch)\.log": _launch_log,
+    r"sigterm\.txt": _alone(launcher.sigterm),
     rf"stacks/{_RANK}\.txt": _of_rank(launcher.stack),
     rf"stacks/{_RANK}\.json": _of_rank(launcher.progress),
     r"torchrun/.+/error\.json": _alone(launcher.error_file),

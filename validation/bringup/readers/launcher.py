@@ -9,6 +9,7 @@ launcher.late [n1]              the launcher of this node had not started when t
 launcher.cannot_write [n1]      no rank of this node could write to the results folder
 launcher.refused [job]          what a program said of its arguments, before a rank began
 launcher.ended_by_slurm [n1]    the reason that Slurm gave: time limit
+launcher.got_sigterm [job]      the node whose batch script got SIGTERM, which it hands on to the ranks
 launcher.raised_at [job]        seconds since 1970 at which a rank raised; the evidence is its error file
 train.rank.stack     the innermost frame of its main thread: `after_step (training/injected/rank_faults.py:96)`
 train.rank.step      the last step that it finished
@@ -123,6 +124,13 @@ def printed_by(line: str) -> int | None:
         if match := pattern.search(line):
             return int(match[1])
     return None
+
+
+def sigterm(text: str, where: str) -> Parsed:
+    """Read raw/sigterm.txt of training/slurm/attempt.sh."""
+    parsed = Parsed()
+    parsed.saw("launcher.got_sigterm", JOB, text.strip()[:200], "text", where)
+    return parsed
 
 
 def error_file(text: str, where: str) -> Parsed:

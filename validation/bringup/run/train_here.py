@@ -93,7 +93,6 @@ def train(request: Request) -> tuple[Path, int]:
         str(folder),
         "--stop-file",
         str(stop),
-        *PROGRAMS[request.strategy][1:],
         *workload,
         *request.options,
     ]

@@ -31,6 +31,13 @@ class VersionFault(Record):
             raise ValueError(f"{wrong[0]!r} is neither a version nor two with .. between them")
         return versions
 
+    def applies(self, traits: Mapping[right_values.Trait, bool | None], models: Collection[str] | None) -> bool | None:
+        """Say whether it hits such a node. None: what decides is not known."""
+        held = [traits.get(trait) for trait in self.where]
+        if self.gpu:
+            held.append(None if models is None else any(re.search(self.gpu, model) for model in models))
+        return False if False in held else None if None in held else True
+
     def has(self, version: str) -> bool:
         """Say whether it is a fault of this version, whatever stands behind its numbers (2.13.0+cpu)."""
         own = _numbers(version)
@@ -49,14 +56,17 @@ def table() -> list[VersionFault]:
 
 
 def of(
-    component: str, version: str, traits: Mapping[right_values.Trait, bool | None], models: Collection[str]
-) -> list[str]:
-    """Return a sentence about each fault of what a node has installed. models: of its GPUs."""
-    return [
-        f"{component} {version}: {fault.hits}; avoid it: {fault.avoid} ({fault.source})"
-        for fault in table()
-        if fault.component == component
-        and fault.has(version)
-        and all(traits.get(trait) for trait in fault.where)
-        and (not fault.gpu or any(re.search(fault.gpu, model) for model in models))
-    ]
+    component: str, version: str, traits: Mapping[right_values.Trait, bool | None], models: Collection[str] | None
+) -> tuple[list[str], list[str]]:
+    """Return (a sentence about each fault of what a node has installed, the same of faults of which nobody can say
+    whether they hit this node). models: of its GPUs; None: not known."""
+    of_version = [fault for fault in table() if fault.component == component and fault.has(version)]
+    sure, unsure = (
+        [
+            f"{component} {version}: {fault.hits}; avoid it: {fault.avoid} ({fault.source})"
+            for fault in of_version
+            if fault.applies(traits, models) is applies
+        ]
+        for applies in (True, None)
+    )
+    return sure, unsure

@@ -19,7 +19,7 @@ from bringup.kernel.records import Observation, Run, Value
 from bringup.readers.launcher import LOST_PEERS, NODE_FAILURE
 
 FINISHED, REFUSED = "finished", "refused: "
-TOLD_TO_END = "Slurm ended the step: sigterm"  # training/slurm/attempt.sh
+GOT_SIGTERM = "the job got SIGTERM, so its ranks ended"  # preemption, scancel: training/slurm/attempt.sh
 _TERMINATED = (1, 15)  # torchrun ends the peers of a failed rank so: of training/src/launcher.py with SIGHUP
 _KILLED = 9
 _REFUSED = 2
@@ -74,7 +74,7 @@ def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def _of_job(code: Observation, ends: list[Observation]) -> Observation:
-    refused = [end.why for end in ends if end.value is None and (end.why or "").startswith((REFUSED, TOLD_TO_END))]
+    refused = [end.why for end in ends if end.value is None and (end.why or "").startswith((REFUSED, GOT_SIGTERM))]
     if code.value == 0 or not refused or any(end.value not in (None, FINISHED) for end in ends):
         return dataclasses.replace(code, quantity=EXIT_CODE)
     return dataclasses.replace(code, quantity=EXIT_CODE, value=None, why=f"exit code {code.value}: {refused[0]}")
@@ -107,6 +107,7 @@ class _Facts:
         self.not_started = _first(seen, "slurm.launch.not_started")  # files are read by name: launch.log first
         self.refused = seen.of("launcher.refused")
         self.slurm = seen.of("launcher.ended_by_slurm")
+        self.sigterm = seen.of("launcher.got_sigterm")
 
     def ends(self, place: str) -> list[Observation]:
         """Return the ends. Empty when nothing at all is known."""
@@ -158,6 +159,8 @@ class _Facts:
             yield _end(place, exited, first.evidence, lost_peers)
         if self.slurm:
             yield _end(place, None, self.slurm[0].evidence, f"Slurm ended the step: {self.slurm[0].value}")
+        if self.sigterm:
+            yield _end(place, None, self.sigterm[0].evidence, GOT_SIGTERM)
 
     def _stood_still(self, place: str) -> Iterator[Observation]:
         """Name the rank that hung. Of the ranks that left only a stack, it is the one that had begun fewer collectives
