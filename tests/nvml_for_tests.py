@@ -113,7 +113,11 @@ class FakeNvml:
         return count if link == 5 else 0
 
     def nvmlDeviceGetFieldValues(self, gpu, asked):
-        """NVML refuses each field by itself: 3, NotSupported. `fields`: counts of link 5."""
+        """NVML refuses each field by itself: 3, NotSupported. `fields`: counts of link 5. `recovery`: the action that a
+        GPU needs; less than 0: the code with which the driver refuses the question."""
+        if asked == [(230, 0)]:
+            action = gpu.get("recovery", 0)
+            return [SimpleNamespace(nvmlReturn=max(0, -action), value=SimpleNamespace(uiVal=max(0, action)))]
         return [
             SimpleNamespace(
                 nvmlReturn=0 if field in gpu["fields"] else 3,

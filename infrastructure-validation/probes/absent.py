@@ -11,6 +11,7 @@ MEANS = {
         "discovery.gpu.mig": "not supported",
         "discovery.gpu.fabric": "not supported",
         "discovery.gpu.ecc_mode": "not supported",
+        "discovery.gpu.recovery_action": "not supported",
         "discovery.gpu.clock_cap": 0,
     },
     RETIRED: {"discovery.gpu.clock_cap": 0},  # who cannot set a clock has set none

@@ -31,6 +31,18 @@ FABRIC_HEALTH = {
 }
 # of a link of NVLink 5, in nvml.h NVML_FI_DEV_NVLINK_COUNT_: LINK_RECOVERY_EVENTS, MALFORMED_PACKET_ERRORS, RCV_ERRORS
 RECOVERY_EVENTS, MALFORMED_PACKETS, RECEIVED_WITH_ERRORS = 215, 206, 208
+RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+RECOVERY_ACTIONS = {  # of nvml.h, in the words of nvidia-smi where it has them
+    0: "None",
+    1: "Reset",
+    2: "Reboot",
+    3: "Drain P2P",
+    4: "Drain and Reset",
+    5: "Recover IMEX Domain",
+    6: "Bus Reset",
+    7: "System Reboot",
+}
+INVALID_ARGUMENT = 2
 GIB = 2**30
 
 
@@ -227,6 +239,16 @@ def _nvlink_cluster(nvml, gpu):
     return f"{bytes(info.clusterUuid).hex()}.{info.cliqueId}"
 
 
+def _recovery_action(nvml, gpu):
+    """What the driver asks for before new work. A driver that is older than the question has no answer."""
+    (answer,) = nvml.nvmlDeviceGetFieldValues(gpu, [(RECOVERY_ACTION, 0)])
+    if answer.nvmlReturn in (INVALID_ARGUMENT, absent.LACKS):
+        raise nvml.NVMLError_NotSupported()
+    if answer.nvmlReturn != 0:
+        raise nvml.NVMLError(answer.nvmlReturn)
+    return RECOVERY_ACTIONS.get(answer.value.uiVal, f"action {answer.value.uiVal}")
+
+
 def _slowdown(nvml, gpu):
     reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
     return ", ".join(name for bit, name in HARDWARE_SLOWDOWNS.items() if reasons & bit) or "none"
@@ -319,6 +341,7 @@ QUESTIONS = (
     ("discovery.gpu.nvlink_replays", "count", NVLINK_REPLAYS),
     ("discovery.gpu.nvlink_crc_errors", "count", NVLINK_DAMAGED),
     ("discovery.gpu.fabric", "text", _fabric),
+    ("discovery.gpu.recovery_action", "text", _recovery_action),
     ("discovery.gpu.slowdown", "text", _slowdown),
     ("discovery.gpu.power_cap", "W", _below_default_power),
     ("discovery.gpu.clock_cap", "MHz", _below_default_clock),

@@ -3,6 +3,7 @@
 A field that this nvidia-smi does not know fails the whole query, so fields of newer drivers have a query of their own.
 """
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -60,6 +61,7 @@ FIELDS = (  # (query, field of nvidia-smi, fact, its unit, how the field is read
     ("ecc", "ecc.mode.current", "discovery.gpu.ecc_mode", "text", _on_or_off),
     ("mig", "mig.mode.current", "discovery.gpu.mig", "text", _on_or_off),
     ("fabric", "fabric.state", "discovery.gpu.fabric", "text", str.lower),
+    ("recovery", "gpu_recovery_action", "discovery.gpu.recovery_action", "text", str),
     ("remapped", "remapped_rows.correctable", "discovery.gpu.remapped_corrected", "count", int),
     ("remapped", "remapped_rows.uncorrectable", "discovery.gpu.remapped_uncorrected", "count", int),
     ("remapped", "remapped_rows.pending", "discovery.gpu.remap_pending", "flag", _flag),
@@ -79,6 +81,7 @@ QUERIES = [  # (name, what nvidia-smi is asked, its fields without the leading u
     )
     for name in dict.fromkeys(query for query, *_ in FIELDS)
 ]
+NO_SUCH_FIELD = "is not a valid field to query"
 PATIENCE = 3  # times that of one GPU: it asks all of them
 NODE_WIDE = ("discovery.gpu.driver",)
 TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people; -m is also read by readers/topology.py
@@ -105,7 +108,8 @@ def read(facts, keep, run=subprocess.run, nvml_said=""):
     """All GPUs. keep(name, text) stores a raw answer; nvml_said: why NVML was not asked."""
     ask, uuids = _Asking(facts, run, nvml_said), []
     for name, query, fields in QUERIES:
-        answer = ask.answer((query + ",".join(fields),), [(quantity, unit) for quantity, unit, _ in fields.values()])
+        quantities = [(quantity, unit) for quantity, unit, _ in fields.values()]
+        answer = ask.answer((query + ",".join(fields),), quantities, uuids if name == "recovery" else ())
         if answer is None and name == "gpu":
             facts.unknown("discovery.gpu.answering", "count", ask.why)
         if answer is None:
@@ -133,13 +137,18 @@ class _Asking:
         self.facts, self.run, self.nvml_said = facts, run, nvml_said
         self.why, self.hangs = "", False
 
-    def answer(self, options, quantities):
+    def answer(self, options, quantities, since_a_driver=()):
+        """Its standard output, or None. since_a_driver: the GPUs, where an older nvidia-smi need not know the field."""
         if not self.hangs:
             try:
                 return _output_of(("nvidia-smi", *options, "--format=csv,noheader,nounits"), self.run)
             except (OSError, subprocess.SubprocessError, NoAnswer) as error:
                 self.hangs = isinstance(error, NoAnswer)
                 self.why = f"{self.nvml_said}; {_why(error)}" if self.nvml_said else _why(error)
+        if since_a_driver and NO_SUCH_FIELD in self.why:
+            for (quantity, unit), uuid in itertools.product(quantities, since_a_driver):
+                absent.says(self.facts, quantity, unit, absent.LACKS, self.why, f"{self.facts.at}/{uuid}")
+            return None
         for quantity, unit in dict.fromkeys((COLUMNS.get(quantity, quantity), unit) for quantity, unit in quantities):
             self.facts.unknown(quantity, unit, self.why)
         return None

@@ -118,6 +118,7 @@ FAULTS = {
     "remapped_corrected=4": {"remapped_corrected": 4},
     "remap_pending=1": {"remap_pending": True},
     "remap_failed=1": {"remap_failed": True},
+    "recovery_action=4": {"recovery_action": "Drain and Reset"},
     "pcie_width=8": {"pcie": 8},
     "pcie_generation=3": {"pcie_generation": 3},
     "persistence=off": {"persistence": False},

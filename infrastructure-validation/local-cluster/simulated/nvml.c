@@ -420,11 +420,19 @@ API int nvmlDeviceGetNvLinkErrorCounter(const gpu_t *gpu, unsigned link, unsigne
   return code != OK ? code : number_in(text, to);
 }
 
-/* Of the fields those of NVLink 5 that count errors of a link; each is answered, or refused, by itself. */
+/* Of the fields the action that a GPU needs, and those of NVLink 5 that count errors of a link; each is answered, or refused, by
+ * itself. */
 API int nvmlDeviceGetFieldValues(const gpu_t *gpu, int count, field_t *fields) {
   char text[WORD];
   NEED(gpu, fields);
   for (field_t *field = fields; field < fields + count; field++) {
+    if (field->field == 230) {
+      unsigned action = 0;
+      field->type = 1;  /* unsigned int */
+      field->code = unsigned_of(gpu, "recovery_action", &action);
+      field->value = action;
+      continue;
+    }
     const char *key = field->field == 215 ? ".recovery_events" : field->field == 206 ? ".malformed"
                       : field->field == 208 ? ".received_errors" : NULL;
     field->type = 3;  /* unsigned long long */

@@ -43,6 +43,7 @@ def through_smi(kept: dict[str, str] | None = None, **changes: str | None) -> Pa
         "clocks": "slowdown",
         "ecc.mode": "ecc",
         "power": "power",
+        "recovery": "recovery",
     }
 
     def run(command, **_):
@@ -88,6 +89,9 @@ ROWS = [  # a gate, the outcome that it alone has, what one of two GPUs says
     *(("fabric", FAIL, {"health": mask}) for mask in (0b01, 0b0100, 0b010000, 0x500, 0x8000)),
     ("fabric", PASS, {"health": 0x41AA}),  # all known, and nothing wrong: bandwidth, routes, place, fabric manager
     ("slowdown", FAIL, {"reasons": 0x48}),
+    *(("recovery_action", FAIL, {"recovery": action}) for action in (1, 2, 3, 4, 7, 99)),
+    *(("recovery_action", PASS, {"recovery": -code}) for code in (2, 3)),  # a driver older than the question
+    ("recovery_action", OPEN, {"recovery": -999}),
     ("nvlink_recoveries", FAIL, {"recoveries": 1}),
     ("mig", FAIL, {"mig": 1}),
     ("memory", FAIL, {"memory": 79}),
@@ -160,6 +164,16 @@ SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is anot
     ("pcie", PASS, "gpu", "3, 16, 16, 5", "3, 16, 8, 5"),  # above its greatest width
     ("slowdown", FAIL, "slowdown", "0x0000000000000001", "0x0000000000000080"),
     ("fabric", FAIL, "fabric", "Completed", "In Progress"),
+    ("recovery_action", FAIL, "recovery", "None", "Drain and Reset"),
+    (
+        "recovery_action",
+        PASS,
+        "recovery",
+        SMI["recovery"],
+        'Field "gpu_recovery_action" is not a valid field to query.\n',
+    ),
+    ("recovery_action", OPEN, "recovery", SMI["recovery"], "GPU-a, None\n"),
+    ("recovery_action", OPEN, "recovery", "None", "[Unknown Error]"),
     ("remap_pending", FAIL, "remapped", ", 0, 0, 0", ", 0, 1, 0"),
     ("remap_failed", FAIL, "remapped", ", 0, 0, 0", ", 0, 0, 1"),
     ("remap_failed", FAIL, "remapped", ", 0, 0, 0", ", 0, No, Yes"),
