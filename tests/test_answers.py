@@ -27,12 +27,8 @@ def claim(all_answers: list[Answer], name: str):
 
 def changing(run: Judged, gates: Collection[str], subjects: Collection[str] | None = None, **changes: Any) -> Judged:
     """The run with other fields of the verdicts of these gates. subjects: None: all."""
-    verdicts = [
-        verdict.model_copy(update=changes)
-        if verdict.gate in gates and (subjects is None or verdict.subject in subjects)
-        else verdict
-        for verdict in run.verdicts.verdicts
-    ]
+    known = [(v, v.gate in gates and (subjects is None or v.subject in subjects)) for v in run.verdicts.verdicts]
+    verdicts = [verdict.model_copy(update=changes) if is_meant else verdict for verdict, is_meant in known]
     return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
 
 
@@ -48,6 +44,7 @@ def test_every_gate_bears_on_the_claims_of_one_question_and_every_claim_has_gate
         assert set(gate.claims).isdisjoint(gate.bears_on), gate.id
     for claim in CLAIMS:
         assert bool(catalogue.proving(claim.id)) is not (claim.drills or claim.optional), claim.id
+        assert not (claim.drills and catalogue.bearing_on(claim.id)), claim.id  # no run says anything about it
         assert set(claim.shows) <= {*catalogue.proving(claim.id), *catalogue.bearing_on(claim.id)}, claim.id
 
 

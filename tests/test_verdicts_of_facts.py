@@ -7,7 +7,7 @@ from bringup.kernel.plan.expectation import Expectation
 from bringup.kernel.plan.profile import Profile, load
 from bringup.kernel.records import Kind, Outcome, SiteUsed, Verdict
 from bringup.kernel.records.base import worst_of_run
-from bringup.readers import pair_rounds
+from bringup.readers.files import rounds_of_pairs
 from factory import a_run, a_verdict
 from loops import for_each
 
@@ -267,7 +267,7 @@ def test_all_that_is_incomplete_is_a_gap_but_what_no_profile_declares(kind, is_g
 
 
 def test_a_round_that_names_a_node_of_another_job_plans_no_link_of_it():
-    gate, parsed = "nccl.pair.link", pair_rounds.parse("n0,n2\nn0,n9\n", "raw/rounds.txt")
+    gate, parsed = "nccl.pair.link", rounds_of_pairs("n0,n2\nn0,n9\n", "raw/rounds.txt")
     run = a_run("nccl_pairwise", ["n0", "n1", "n2"], plan={gate: ["n0--n1"]})
     judged_run = judge.judge(run, load("generic"), parsed)
     assert {v.subject for v in judged_run.verdicts if v.gate == gate} == {"n0--n1", "n0--n2"}

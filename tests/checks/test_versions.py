@@ -5,7 +5,7 @@ import pytest
 import yaml
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.records import SiteUsed, Verdict
-from bringup.readers.known import version_faults
+from bringup.readers.known import vendors
 from factory import a_run
 from loops import for_each
 from probing import answers_of, told_by
@@ -86,14 +86,14 @@ def test_what_a_container_brings_is_not_judged_by_the_nodes_own():
 
 def test_the_versions_that_are_pinned_here_have_no_known_fault():
     pinned = ("torch", "2.13.0"), ("transformers", "5.23.0"), ("accelerate", "1.15.0")
-    assert [version_faults.of(*pair, TRAITS, ["NVIDIA B200"]) for pair in pinned] == [([], [])] * 3
+    assert [vendors.faults(*pair, TRAITS, ["NVIDIA B200"]) for pair in pinned] == [([], [])] * 3
 
 
 def test_the_table_is_read_strictly_and_each_row_has_its_own_address():
-    assert len(version_faults.table()) >= 20
-    assert all(fault.source.startswith("https://") for fault in version_faults.table())
-    assert {fault.component for fault in version_faults.table()} == set(version_faults.Component.__args__)
-    row = version_faults.table()[0].model_dump()
+    assert len(vendors.version_faults()) >= 20
+    assert all(fault.source.startswith("https://") for fault in vendors.version_faults())
+    assert {fault.component for fault in vendors.version_faults()} == set(vendors.Component.__args__)
+    row = vendors.version_faults()[0].model_dump()
     for change in (
         {"versions": ["2.18"], "harms": "x"},
         {"versions": ["before 2.18"]},
@@ -101,7 +101,7 @@ def test_the_table_is_read_strictly_and_each_row_has_its_own_address():
         {"where": ["cloud"]},
     ):
         with pytest.raises(ValidationError):
-            TypeAdapter(version_faults.VersionFault).validate_python(row | change)
+            TypeAdapter(vendors.VersionFault).validate_python(row | change)
 
 
 @for_each(
@@ -114,7 +114,7 @@ def test_the_table_is_read_strictly_and_each_row_has_its_own_address():
 )
 def test_a_range_has_its_first_version_and_not_its_last(version, has):
     text = "{component: NCCL, versions: [2.28.3 .. 2.28.9], hits: a, avoid: b, source: c}"
-    assert version_faults.VersionFault.model_validate(yaml.safe_load(text)).has(version) is has
+    assert vendors.VersionFault.model_validate(yaml.safe_load(text)).has(version) is has
 
 
 # --- the fabric manager

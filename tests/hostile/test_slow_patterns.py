@@ -16,7 +16,7 @@ import bringup
 import kernel_log
 from bringup.kernel.facts import facts
 from bringup.kernel.facts.parser_result import MOST_CHARACTERS, Parsed, cut, shortened
-from bringup.readers import dcgm, launcher, monitor, nccl_log, nccl_tests, pair_rounds, ras, slurm, topology
+from bringup.readers import dcgm, files, launcher, monitor, nccl_log, nccl_tests, ras, slurm, topology
 from bringup.readers.known import signs
 from factory import a_run
 from loops import for_each
@@ -161,7 +161,7 @@ TABLES: dict[str, Callable[[str, str], object]] = {
     "job": partial(slurm.ended_job, name="memory"),
     "requeue": slurm.requeue,
     "bad exit": slurm.bad_exit,
-    "rounds": pair_rounds.parse,
+    "rounds": files.rounds_of_pairs,
     "error file": launcher.error_file,
     "facts": facts.parse,
     "samples": partial(monitor.parse, duration_s=1.0),

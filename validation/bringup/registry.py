@@ -7,7 +7,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-READERS = ("bringup.readers.files",)
+READERS = ("bringup.readers.files", "bringup.readers.nccl_inspector")
 """Modules with FILES (the name of a file below raw/ -> its reader) and TOGETHER (readers of several files)."""
 
 DOMAINS = {

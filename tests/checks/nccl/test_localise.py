@@ -11,7 +11,7 @@ from bringup.domains.next_round import most_rounds, next_round
 from bringup.kernel import judge
 from bringup.kernel.plan import profile
 from bringup.kernel.records import Kind
-from bringup.readers import pair_rounds
+from bringup.readers.files import rounds_of_pairs
 from factory import a_run
 from loops import for_each
 from runs_for_tests import FAIL, OPEN, as_read, parsed_of
@@ -161,7 +161,7 @@ def evidence(nodes, rounds, lost=()):
             *([(pairwise.LATENCY, f"{a}--{b}", 50.0, None, where)] if a < b else []),
         )
     ]
-    parsed = pair_rounds.parse(text, "raw/rounds.txt")
+    parsed = rounds_of_pairs(text, "raw/rounds.txt")
     parsed.add(parsed_of(facts))
     parsed.add(pairwise.derive(as_read(parsed).observations, nodes))
     return parsed
@@ -204,10 +204,10 @@ def test_the_gates_name_a_slow_node_and_a_slow_link_that_only_a_chosen_round_met
 
 
 def test_rounds_that_are_none_are_a_problem_and_plan_nothing():
-    parsed = pair_rounds.parse("n0,n1 n2,n3\n\nn0\nn1,n2", "raw/rounds.txt")
+    parsed = rounds_of_pairs("n0,n1 n2,n3\n\nn0\nn1,n2", "raw/rounds.txt")
     assert [observation.subject for observation in parsed.observations] == ["n0--n1", "n2--n3"]
     assert len(parsed.problems) == 2
-    other = judged(pair_rounds.parse("x0,x1\n", "raw/rounds.txt"), "local-cpu", 9)
+    other = judged(rounds_of_pairs("x0,x1\n", "raw/rounds.txt"), "local-cpu", 9)
     assert "x0--x1" not in {subject for _, subject in other}
 
 

@@ -88,14 +88,11 @@ def seen(observations: Iterable[Observation], nodes: Collection[str], cluster: s
     counted = [*by.get("discovery.gpu.count", []), *([] if divided else by.get("slurm.node.gpus", []))]
     gpus = max((fact.value for fact in counted if isinstance(fact.value, int)), default=0)
     named = [model for model, _ in models.most_common()]
-    layer, ports, rate = _ports(by, gpus)
     counts = by.get("discovery.rdma.ports", [])
     return Nodes(
-        model=named[0] if named else None,
-        gpus=gpus,
-        layer=layer,
-        ports=ports,
-        rate=rate,
+        named[0] if named else None,
+        gpus,
+        *_ports(by, gpus),
         has_no_ports={(fact.subject, fact.value) for fact in counts} == {(node, 0) for node in nodes},
         virtual=any(fact.value is True for fact in by.get("inventory.virtual", [])),
         simulated=any(map(stand_ins.is_named_in, by.get("discovery.gpu.identities", []))),

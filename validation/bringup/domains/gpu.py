@@ -6,7 +6,7 @@ from bringup.domains import cuda
 from bringup.kernel.facts.fold import by_node, ended_by_slurm
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
-from bringup.kernel.records import Observation, Run, Value, grouped
+from bringup.kernel.records import Run, Value, grouped
 from bringup.readers.known import xid
 
 _KERNEL_LOG = "discovery.kernel_log."
@@ -88,16 +88,10 @@ def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive discovery.torch.driver: whether the node's driver can run the torch that is installed; or why that is no
     question here."""
     in_container = run.site is not None and "container" in run.site.says
-    asked: dict[str, dict[str, Observation]] = {}
-    for name in ("inventory.torch", "discovery.gpu.cuda", "discovery.gpu.driver", "discovery.gpu.model"):
-        for fact in observed.of(name):
-            asked.setdefault(fact.subject.partition("/")[0], {}).setdefault(name, fact)
-    for node, facts in asked.items():
-        if (torch := facts.get("inventory.torch")) is None:
-            continue
-        build = str(torch.value)
-        known = {name: str(fact.value) for name, fact in facts.items() if fact.value is not None}
-        version, driver, model = (known.get(f"discovery.gpu.{name}", "") for name in ("cuda", "driver", "model"))
+    asked = [by_node(observed.of(f"discovery.gpu.{name}")) for name in ("cuda", "driver", "model")]
+    for node, (torch, *_) in by_node(observed.of("inventory.torch")).items():
+        build, first = str(torch.value), (next(iter(of_nodes.get(node, ())), None) for of_nodes in asked)
+        version, driver, model = ("" if fact is None or fact.value is None else str(fact.value) for fact in first)
         value, why = None, f"torch {torch.why} for CUDA {build}"
         if in_container or not build[:1].isdecimal():
             value = "not installed" if build == "absent" else f"a build for {build}"

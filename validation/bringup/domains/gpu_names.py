@@ -12,9 +12,7 @@ from bringup.kernel.records import Outcome, Verdict, Verdicts
 
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.[0-9a-f]")
 # a UUID as NVML gives it, and an address as the driver's log does: `Xid 79 on PCI:0000:c1:00`
-_NAMED = re.compile(
-    r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])|\bPCI:[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\b"
-)
+_NAME = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])|\bPCI:[0-9a-f]{4}(?::[0-9a-f]{2}){2}\b")
 
 Names = Mapping[str, str]  # NODE/UUID, UUID, or NODE/PCI:ADDRESS -> words
 
@@ -45,10 +43,10 @@ def named(verdicts: Verdicts, names: Names) -> Verdicts:
     """Return the same verdicts. A cause with a GPU that has a name says that name; all others stay as they are."""
 
     def change(v: Verdict) -> Mapping[str, object] | None:
-        if v.outcome is Outcome.PASS or not v.cause or _NAMED.search(v.cause) is None:
+        if v.outcome is Outcome.PASS or not v.cause or _NAME.search(v.cause) is None:
             return None
         node = v.subject.partition("/")[0]
-        words = _NAMED.sub(lambda gpu: names.get(f"{node}/{gpu[0]}") or names.get(gpu[0]) or gpu[0], v.cause)
+        words = _NAME.sub(lambda gpu: names.get(f"{node}/{gpu[0]}") or names.get(gpu[0]) or gpu[0], v.cause)
         return {"cause": words}
 
     return changed(verdicts, change) if names else verdicts

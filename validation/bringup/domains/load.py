@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from bringup.domains.provenance import moment
 from bringup.kernel.characters import many
-from bringup.kernel.facts.fold import ABSENT, ALONE
+from bringup.kernel.facts.fold import ABSENT, ALONE, by_node
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.plan.gate import Gate
@@ -135,11 +135,7 @@ def _uneven(derived: Parsed, own: Observation, share: float | None, known: list[
 
 def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive load.kernel_log. Where the log was not read both times, NVML's events answer."""
-    events: dict[str, dict[str, list[Observation]]] = {}
-    for fact in observed.under(_EVENT):
-        of_node = events.setdefault(fact.subject.partition("/")[0], {})
-        of_node.setdefault(fact.quantity.removeprefix(_EVENT), []).append(fact)
-    ended = _ended_at(observed)
+    events, ended = by_node(observed.under(_EVENT)), _ended_at(observed)
     for node, changes in _changes(observed).items():
         total = next((change for change in changes if change.name == "xid"), None)
         facts = [fact for fact in (total.before, total.after) if fact is not None] if total is not None else []
@@ -149,7 +145,7 @@ def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
             count, words = _new_messages(changes)
         else:
             why = next((fact.why for fact in facts if fact.value is None), None) or "the kernel log was read only once"
-            count, words = _events(events.get(node, {}), ended.get(node, {}))
+            count, words = _events(events.get(node, []), ended.get(node, {}))
             words = words if count else f"{why}; {words}"
         derived.saw("load.kernel_log", node, count, "count", facts[-1].evidence, words)
 
@@ -306,9 +302,10 @@ def _new_messages(changes: list[_Change]) -> tuple[int | None, str | None]:
     return count, "; ".join(words) or None
 
 
-def _events(events: Mapping[str, list[Observation]], ended: Mapping[str, datetime]) -> tuple[int | None, str]:
+def _events(of_node: Iterable[Observation], ended: Mapping[str, datetime]) -> tuple[int | None, str]:
     """Count what asks for action in what NVML reported while it was watched (probes/xids.py), where the log was not
     read."""
+    events = grouped((fact.quantity.removeprefix(_EVENT), fact) for fact in of_node)
     asking, unknown = list[str](), list[str]()
     for name, facts in events.items():
         event = xid.event(name)

@@ -90,11 +90,8 @@ class _Search:
             (node, pair) for pair in measured.z for node in pair
         )
         roles = 1 if measured.one_way else 3
-        self.named = {
-            "node": threshold(FALSE_NAMES, roles * len(nodes)) ** 2 / 2,
-            "path": threshold(FALSE_NAMES, len(measured.z)) ** 2 / 2,
-        }
-        self.named["block"] = self.named["node"]
+        of_node, of_path = (threshold(FALSE_NAMES, tests) ** 2 / 2 for tests in (roles * len(nodes), len(measured.z)))
+        self.named = {"node": of_node, "path": of_path, "block": of_node}
         self.suspect = threshold(FALSE_SUSPECTS, max(roles * len(nodes), len(measured.z))) ** 2 / 2
         self.culprits = Culprits(noise=measured.noise)
 
@@ -186,28 +183,18 @@ class _Search:
             if span[1] - span[0] >= LEAST_BLOCK
         }
         for first, last in sorted(spans):
-            best = None
-            for low, high in _near(first, last, len(self.nodes)):
-                case = self._block(low, high)
-                if case is not None and (best is None or case.gain > best.gain):
-                    best = case
-            if best is not None:
+            cases = filter(None, (self._block(*span) for span in _near(first, last, len(self.nodes))))
+            if best := max(cases, key=lambda case: case.gain, default=None):
                 yield best
 
     def _block(self, low: int, high: int) -> _Case | None:
         names = tuple(self.nodes[low:high])
-        inside: list[Pair] = []
-        out: list[Pair] = []
-        into: list[Pair] = []
-        members = set(names)
-        for node in names:
-            for pair in self.of[node]:
-                if members.issuperset(pair):
-                    inside.append(pair)
-                elif pair in self.open:
-                    (out if pair[0] == node else into).append(pair)
-        crossing = [self.open[pair] for pair in out + into]
-        nearer = min(-SLOW, fmean(crossing) / 2) if crossing else -SLOW
+        members, inside, crossing = set(names), list[Pair](), list[Pair]()
+        for pair in (pair for node in names for pair in self.of[node]):
+            (inside if members.issuperset(pair) else crossing).append(pair)
+        out, into = ([pair for pair in crossing if pair in self.open and pair[end] in members] for end in (0, 1))
+        speeds = [self.open[pair] for pair in out + into]
+        nearer = min(-SLOW, fmean(speeds) / 2) if speeds else -SLOW
         fast = {node for pair in inside for node in pair if self.m.z[pair] > nearer}
         exceptions = 2 if len(names) > 2 * LEAST_BLOCK else 0  # at its ends: their neighbour is outside
         if len(fast) < len(names) - exceptions or fmean(self.m.z[pair] for pair in inside) < -1:
@@ -215,9 +202,9 @@ class _Search:
         ways: list[tuple[Way, list[Pair]]] = [("both", out + into)]
         if not self.m.one_way:
             ways += [("out", out), ("in", into)]
-        cases = [case for way, pairs in ways if (case := self._case("block", names, way, pairs)) is not None]
-        cases = [case for case in cases if self._is_even(case) and _is_spread(case)]
-        return max(cases, key=lambda case: case.gain, default=None)
+        cases = filter(None, (self._case("block", names, way, pairs) for way, pairs in ways))
+        whole = (case for case in cases if self._is_even(case) and _is_spread(case))
+        return max(whole, key=lambda case: case.gain, default=None)
 
     def _is_even(self, case: _Case) -> bool:
         """All that leave the block are slow, but for a tenth of them, which noise may have lifted."""
@@ -276,11 +263,8 @@ def _far(
 ) -> tuple[Distance, Callable[[Pair], float | None]] | None:
     """Where in the list of nodes whole rounds begin to be slower, and what is usual for a pair on either side."""
     place = {node: number for number, node in enumerate(nodes)}
-    known = []
-    for pairs, centre in zip(rounds, centres, strict=True):
-        bits = [_bits(place, pair) for pair in pairs]
-        if bits and centre is not None:
-            known.append((median_low(bits), centre))
+    measured = [(pairs, centre) for pairs, centre in zip(rounds, centres, strict=True) if pairs and centre is not None]
+    known = [(median_low(_bits(place, pair) for pair in pairs), centre) for pairs, centre in measured]
     top = max((centre for _, centre in known), default=0.0)
     slow = [(bits, centre) for bits, centre in known if 1 - math.exp(centre - top) >= LEAST_LEVEL]
     fast = [bits for bits, centre in known if 1 - math.exp(centre - top) < LEAST_LEVEL]
@@ -328,10 +312,8 @@ def words(result: Culprits, nodes: Sequence[str]) -> list[str]:
         phrases.append("undecided: " + " or ".join(dict.fromkeys(_name(case) for case in cases[:4])))
     if (far := result.distance) is not None:
         exact = f"{far.slow_from}" if far.is_found else f"between {far.fast_up_to} and {far.slow_from}"
-        phrases.append(
-            f"pairs that leave a block of {exact} nodes of the list are slower by {far.loss:.0%}: by design, or a slow "
-            "link between the blocks"
-        )
+        slower = f"pairs that leave a block of {exact} nodes of the list are slower by {far.loss:.0%}"
+        phrases.append(f"{slower}: by design, or a slow link between the blocks")
     # 1.28: of nine in ten, the mean of two pairs lies beyond the threshold
     least = 1 - math.exp(-result.noise * (threshold(FALSE_NAMES, len(nodes)) + 1.28) / math.sqrt(2))
     return [

@@ -7,7 +7,7 @@ from bringup.domains import pair_kinds, pairs
 from bringup.kernel.characters import many
 from bringup.kernel.facts.fold import ended_by_slurm
 from bringup.kernel.facts.parser_result import Parsed, Seen
-from bringup.kernel.plan.subjects import ONE_GPU, nodes_of_scale, rank_subjects, subjects
+from bringup.kernel.plan.subjects import ONE_GPU, nodes_of_scale, rank_subjects, scales_of
 from bringup.kernel.plan.transports import is_recognised, is_tcp
 from bringup.kernel.records import Observation, Run
 from bringup.readers import clock
@@ -123,9 +123,8 @@ def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
     rank writes no report, while the others do. A victim did not finish but is not at fault: its end is unknown."""
     if not any(observed.of(quantity) for quantity in _QUANTITIES):
         return
-    for scale in subjects("scale", run.phase, run.nodes, run.ranks_per_node):
-        count = nodes_of_scale(scale)
-        if scale != ONE_GPU and count is not None:  # a single rank does not wait for others
+    for name, count, _ in scales_of(run.phase, len(run.nodes), run.ranks_per_node):
+        if name != ONE_GPU:  # a single rank does not wait for others
             _scale(derived, observed, rank_subjects(run.nodes[:count], run.ranks_per_node), f"collectives-{count}")
 
 

@@ -8,7 +8,7 @@ from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.records import Observation, Run
 from bringup.readers import clock
-from bringup.readers.known import right_values, version_faults
+from bringup.readers.known import vendors
 
 NOT_ASKED = "no vendor documents one for such a node"
 
@@ -57,8 +57,8 @@ def right_settings(derived: Parsed, observed: Seen, run: Run) -> None:
             settings.setdefault(fact.subject, {}).update({name: value for name, _, value in entries})
     for node, known in settings.items():
         traits = _traits(observed, node)
-        wrong, right, hidden = right_values.look_at(known, traits)
-        is_not_asked = right_values.none_applies(traits)
+        wrong, right, hidden = vendors.look_at(known, traits)
+        is_not_asked = vendors.none_applies(traits)
         nothing = NOT_ASKED if is_not_asked else "none of them could be read"
         words = wrong or ([f"right: {', '.join(right)}"] if right else [nothing])
         words += [f"a user may not read {', '.join(hidden)}"] if hidden else []
@@ -67,9 +67,8 @@ def right_settings(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 _NCCL = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+) ")  # the system's; that of torch's wheels is called libnccl.so.2
-_OF_PACKAGE = {"nvidia_nccl_cu12": "NCCL", "nvidia_nccl_cu13": "NCCL"} | {
-    name: name for name in ("torch", "transformers", "accelerate")
-}
+_BY_NAME = ("torch", "transformers", "accelerate")
+_OF_PACKAGE = {"nvidia_nccl_cu12": "NCCL", "nvidia_nccl_cu13": "NCCL", **{name: name for name in _BY_NAME}}
 
 
 def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -84,7 +83,7 @@ def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
             continue
         traits = _traits(observed, node)
         models = _models(observed, node, traits["gpus"])
-        faults = {pair: version_faults.of(*pair, traits, models) for pair in versions}
+        faults = {pair: vendors.faults(*pair, traits, models) for pair in versions}
         words = [sentence for sure, _ in faults.values() for sentence in sure]
         unsure = [sentence for _, of_one in faults.values() for sentence in of_one]
         if not words and node not in asked and {name for name, _ in versions} == {"Slurm"}:
@@ -129,7 +128,7 @@ def _entries(observed: Seen, quantity: str) -> Iterator[tuple[str, str, Observat
             yield name, value, fact
 
 
-def _traits(observed: Seen, node: str) -> dict[right_values.Trait, bool | None]:
+def _traits(observed: Seen, node: str) -> vendors.Traits:
     """Say what kind of node it is, by its own facts. None: they do not tell."""
 
     def value(quantity: str) -> object:

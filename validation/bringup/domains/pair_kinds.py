@@ -24,9 +24,8 @@ def places(observations: Iterable[Observation]) -> Places:
     clusters = {each.subject.partition("/")[0]: str(each.value) for each in seen if each.quantity == NVLINK_CLUSTER}
     switches = {each.subject: each.value for each in seen if each.quantity == SWITCHES and isinstance(each.value, list)}
     nodes = {*clusters, *switches}
-    return {
-        node: (*([clusters.get(node, node)] if clusters else []), *map(str, switches.get(node, ()))) for node in nodes
-    }
+    nearest = {node: (clusters.get(node, node),) if clusters else () for node in nodes}
+    return {node: (*nearest[node], *map(str, switches.get(node, ()))) for node in nodes}
 
 
 def reference(speeds: Iterable[float]) -> float:
@@ -42,10 +41,8 @@ class Kinds:
 
     def __init__(self, speeds: Mapping[Pair, float], places: Places, distance: Distance | None = None) -> None:
         self.levels = {pair: _level(pair, places) for pair in speeds}
-        known = {
-            level: reference(of)
-            for level, of in grouped((self.levels[pair], each) for pair, each in speeds.items()).items()
-        }
+        of_levels = grouped((self.levels[pair], speed) for pair, speed in speeds.items())
+        known = {level: reference(several) for level, several in of_levels.items()}
         # near pairs reach what distant ones reach, or more
         self.by_level = {level: max(each for other, each in known.items() if other >= level) for level in known}
         self.is_told = len(known) > 1

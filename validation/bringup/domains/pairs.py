@@ -342,8 +342,7 @@ def topology(observed: Seen) -> Parsed:
     gate, evidence = "nccl.pair.topology", answers[0].evidence
     if not inside or not across:
         why = f"of the measured pairs {len(inside)} are under one switch and {len(across)} are not"
-        parsed.saw(gate, JOB, None, "ratio", evidence, f"{why}; BRINGUP_PAIR_ROUNDS=all measures every pair")
-        return parsed
+        return parsed.saw(gate, JOB, None, "ratio", evidence, f"{why}; BRINGUP_PAIR_ROUNDS=all measures every pair")
     also = f"the middle of all pairs under one switch: {median(inside):.3g}, of the others: {median(across):.3g}"
     speeds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (a, b), way in directions.items():
@@ -361,5 +360,4 @@ def topology(observed: Seen) -> Parsed:
     if not shares:  # no pair carried a byte: there is nothing to compare
         return parsed
     share, words = min(shares)
-    parsed.saw(gate, JOB, round(share, 4), "ratio", evidence, f"{words}; {also}")
-    return parsed
+    return parsed.saw(gate, JOB, round(share, 4), "ratio", evidence, f"{words}; {also}")

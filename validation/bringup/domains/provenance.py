@@ -52,7 +52,13 @@ def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run, seal: Seal)
     derived.saw("run.closed", "job", True, "flag", CLOSED)
     derived.saw(CLOSED_AT, "job", closed.closed_at, "text", CLOSED_AT_IN)
     derived.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
-    derived.add(observe(observed, folder, run, closed))
+    changes, unreadable = _compared(folder, closed)
+    objections = [*changes, *_stamps(observed, run, closed)]
+    derived.problems += [*objections, *unreadable]
+    # `none`, or the objections to the evidence; unknown if a file cannot be read
+    objection = first_few(objections, SAID_AT_MOST) or (None if unreadable else "none")
+    why = None if objection else first_few(unreadable, SAID_AT_MOST)
+    derived.saw(GATE, "job", objection, "text", CLOSED, why)
     if closed.exit_code != 0:
         code, known = closed.exit_code, EXIT_CODES.get(closed.exit_code)
         code_in_words = f"{code} ({known})" if known is not None else code
@@ -67,17 +73,6 @@ def _ended_by_slurm(derived: Parsed, path: Path) -> None:
         derived.saw("run.job_state", "job", match["state"], "text", where)
         why = f"Slurm says that the job ended {match['state']}, reason {match['reason']}"
         derived.saw("run.closed", "job", None, "flag", where, why)
-
-
-def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
-    """Return one observation: `none`, or the objections to the evidence. Unknown if a file cannot be read."""
-    derived = Parsed()
-    changes, unreadable = _compared(folder, closed)
-    objections = [*changes, *_stamps(observed, run, closed)]
-    derived.problems += [*objections, *unreadable]
-    objection = first_few(objections, SAID_AT_MOST) or (None if unreadable else "none")
-    derived.saw(GATE, "job", objection, "text", CLOSED, None if objection else first_few(unreadable, SAID_AT_MOST))
-    return derived
 
 
 def _compared(folder: Path, closed: Closed) -> tuple[list[str], list[str]]:

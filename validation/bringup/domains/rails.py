@@ -1,7 +1,7 @@
 """Single RDMA ports: the speed of each in loopback, and with the same-named ports of its neighbour nodes."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
@@ -23,11 +23,8 @@ class Transfer(NamedTuple):
 
 
 def _rates(observed: Seen, prefix: str) -> Rates:
-    return {
-        (fact.subject, fact.quantity.partition("@")[2]): float(fact.value)
-        for fact in observed.under(f"{prefix}.rate@")
-        if is_number(fact.value)
-    }
+    rates = ((fact, fact.quantity.partition("@")[2]) for fact in observed.under(f"{prefix}.rate@"))
+    return {(fact.subject, rail): float(fact.value) for fact, rail in rates if is_number(fact.value)}
 
 
 def _tests(observed: Seen, prefix: str, rates: Rates) -> list[Transfer]:
@@ -75,18 +72,16 @@ def loopback(derived: Parsed, observed: Seen, run: Run) -> None:
 def between_nodes(derived: Parsed, observed: Seen, run: Run) -> None:
     rates = _rates(observed, "rail")
     tests = _tests(observed, "rail", rates)
-    measured = {(test.rail, test.source, test.target) for test in tests}
-    tests += _not_measured(observed, run.nodes, rates, measured)
+    tests += _not_measured(observed, run.nodes, rates, tests)
     _worst_of(derived, "fabric.rail.slowest", "job", tests)
     for node in run.nodes:
         _worst_of(derived, "fabric.rail.nic", node, _best_of_each_rail(node, tests))
 
 
-def _not_measured(
-    observed: Seen, nodes: list[str], rates: Rates, measured: Collection[tuple[str, str, str]]
-) -> list[Transfer]:
-    """Links without an answer or not exercised, ports that the other node does not have, and rails without a transfer.
-    measured: rail, source and target of each transfer that arrived."""
+def _not_measured(observed: Seen, nodes: list[str], rates: Rates, tests: list[Transfer]) -> list[Transfer]:
+    """Links without an answer or not exercised, ports that the other node does not have, and rails without a
+    transfer."""
+    measured = {(test.rail, test.source, test.target) for test in tests}
     met = {fact.subject: fact for fact in observed.of("rail.met")}
     ports = {fact.subject: fact for fact in observed.of("rail.ports")}
     rails = sorted({rail for _, rail in rates})

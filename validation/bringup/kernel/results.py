@@ -11,22 +11,8 @@ from pathlib import Path
 from bringup.kernel.errors import FileError, NotComparable, RecordError, RunError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES, Phase
-from bringup.kernel.records import (
-    Closed,
-    LeftOut,
-    Observations,
-    Playbook,
-    Run,
-    Step,
-    Sweep,
-    Verdicts,
-    files,
-    parse_record,
-    read_record,
-    read_record_text,
-    write_record,
-    write_text,
-)
+from bringup.kernel.records import Closed, LeftOut, Observations, Playbook, Run, Step, Sweep, Verdicts, files
+from bringup.kernel.records.base import parse_record, read_record, read_record_text, write_record, write_text
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -207,9 +193,8 @@ def refuse_other_clusters(runs: Iterable[tuple[Path, Run]]) -> None:
     known: list[tuple[Path, Run]] = []
     for folder, run in runs:
         if other := next((pair for pair in known if run.of_cluster.is_another(pair[1].of_cluster)), None):
-            raise NotComparable(
-                f"{folder} is of cluster {run.of_cluster}, {other[0]} of {other[1].of_cluster}: give runs of one"
-            )
+            there = f"{other[0]} of {other[1].of_cluster}"
+            raise NotComparable(f"{folder} is of cluster {run.of_cluster}, {there}: give runs of one")
         known.append((folder, run))
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bringup.kernel.facts.parser_result import is_number
+from bringup.kernel.facts.parser_result import Seen, numbers
 from bringup.kernel.records import Observation
 
 BEHIND, UNCERTAINTY = "discovery.clock.behind_reference", "discovery.clock.uncertainty"
@@ -32,11 +32,8 @@ class Shift:
 
 def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
     """Return node -> shift, for nodes whose clock was measured."""
-    behind: dict[str, float] = {}
-    error: dict[str, float] = {}
-    for observation in observations:
-        if observation.quantity in (BEHIND, UNCERTAINTY) and is_number(observation.value):
-            (behind if observation.quantity == BEHIND else error)[observation.subject] = float(observation.value)
+    observed = Seen(observations)
+    behind, error = numbers(observed.of(BEHIND)), numbers(observed.of(UNCERTAINTY))
     # the reference's own clock may be wrong
     median = statistics.median(behind.values()) if behind else 0.0
     known = [node for node in behind if error.get(node, -1.0) >= 0]

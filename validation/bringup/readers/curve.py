@@ -12,7 +12,7 @@ Point = tuple[int, float, Observation]  # bytes, GB/s, the observation itself
 def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]:
     """Return scale -> collective -> points, ordered by size. If a size was measured several times, the slowest counts.
     A single GPU is left out: nccl-tests prints 0.00 for it, or for broadcast the speed of a copy."""
-    points_by_scale: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
+    known: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
     for observation in observations:
         if not observation.quantity.startswith("nccl."):
             continue
@@ -24,10 +24,9 @@ def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]
         if observation.subject == ONE_GPU or "--" in observation.subject:  # "--": links of the pairwise phase
             continue
         if isinstance(observation.value, int | float):
-            points = points_by_scale[observation.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
+            points = known[observation.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
             if size not in points or observation.value < points[size][1]:
                 points[size] = (size, float(observation.value), observation)
     return {
-        scale: {name: sorted(points.values(), key=lambda point: point[0]) for name, points in by_name.items()}
-        for scale, by_name in points_by_scale.items()
+        scale: {name: sorted(points.values()) for name, points in by_name.items()} for scale, by_name in known.items()
     }

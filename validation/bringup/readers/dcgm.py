@@ -30,13 +30,10 @@ def parse(text: str, where: str, node: str) -> Parsed:
         tests, gpus = list(_tests(diagnostic, node)), _gpus(document)
     except (ValueError, TypeError, AttributeError, KeyError, StopIteration, RecursionError, OverflowError) as wrong:
         why = f"not the answer of dcgmi diag -j, or cut off: {type(wrong).__name__}: {str(wrong)[:80]}"
-        parsed.problems.append(f"{where}: {why}")
-        parsed.saw("dcgm.answer", node, None, "flag", where, why)
-        return parsed
+        return parsed.note(f"{where}: {why}").saw("dcgm.answer", node, None, "flag", where, why)
     if error or not tests:
         why = f"dcgmi says: {str(error)[:_MOST_WORDS]}" if error else "the answer of dcgmi holds no test"
-        parsed.saw("dcgm.answer", node, None, "flag", where, why)
-        return parsed
+        return parsed.saw("dcgm.answer", node, None, "flag", where, why)
     parsed.saw("dcgm.answer", node, True, "flag", where)
     if gpus is not None:
         parsed.saw("dcgm.gpus", node, gpus, "count", where)
@@ -59,13 +56,9 @@ def _tests(diagnostic: dict[str, Any], node: str) -> Iterator[tuple[str, str, st
                 for subject in _subjects(result, node):
                     yield name, subject, _status(result), _words(result)
             summary = test.get("test_summary")
-            if summary is not None and (not results or _is_worse(summary, results)):
+            known = {"pass", "skip", *map(_status, results)} if results else ()
+            if summary is not None and _status(summary) not in known:  # it failed for a reason that is of no one GPU
                 yield name, node, _status(summary), _words(summary)
-
-
-def _is_worse(summary: dict[str, Any], results: list[dict[str, Any]]) -> bool:
-    """Whether the test failed for a reason that is not about one GPU."""
-    return _status(summary) not in {"pass", "skip", *map(_status, results)}
 
 
 def _subjects(result: dict[str, Any], node: str) -> list[str]:
@@ -84,12 +77,9 @@ def _status(result: dict[str, Any]) -> str:
 
 def _words(result: dict[str, Any]) -> str | None:
     """Return the result's warnings, or else its info. DCGM 3 also calls the text inside a warning `warnings`."""
-    warnings = [
-        str(warning.get("warning") or warning.get("warnings")) if isinstance(warning, dict) else str(warning)
-        for warning in result.get("warnings") or []
-    ]
-    info = result.get("info") or []
-    remarks = warnings or ([info] if isinstance(info, str) else list(info))
+    warnings, info = result.get("warnings") or [], result.get("info") or []
+    texts = [each.get("warning") or each.get("warnings") if isinstance(each, dict) else each for each in warnings]
+    remarks = texts or ([info] if isinstance(info, str) else list(info))
     return " ".join(" ".join(map(str, remarks)).split())[:_MOST_WORDS] or None
 
 

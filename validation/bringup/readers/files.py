@@ -1,6 +1,5 @@
 """Which file of raw/ is read by what: one table, and the logs of NCCL, whose files are read together."""
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,26 +8,16 @@ from bringup.kernel.facts import facts, speakers
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import RAW, File, Reader, read_text
 from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.rounds import ROUND, link_name
 from bringup.kernel.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
 from bringup.kernel.plan.variants import COLLECTIVE, VARIANTS
-from bringup.kernel.records import Run, files
-from bringup.readers import (
-    dcgm,
-    launcher,
-    monitor,
-    nccl_inspector,
-    nccl_log,
-    nccl_tests,
-    nccl_variant,
-    pair_rounds,
-    ras,
-    slurm,
-    topology,
-)
+from bringup.kernel.records import Run
+from bringup.readers import dcgm, launcher, monitor, nccl_log, nccl_tests, nccl_variant, ras, slurm, topology
 
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see scale_of_file
 _RANK = r"rank(?P<rank>\d{1,9})"
 _VARIANT = rf"variant_(?P<variant>{'|'.join(variant.name for variant in VARIANTS)})-{_SCALE}"
+_PAIRS = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
 
 
 def _alone(reader: Callable[[str, str], Parsed]) -> Reader:
@@ -106,25 +95,24 @@ def _nccl_tests(file: File) -> Parsed:
 
 def _of_variant(reader: Reader) -> Reader:
     """Read what nccl-tests or our probe measured with a variant of NCCL."""
-    return lambda file: nccl_variant.numbers(
-        reader(file), file.name["variant"], scale_ranks(file.scale, file.run.ranks_per_node)
-    )
+
+    def read(file: File) -> Parsed:
+        ranks = scale_ranks(file.scale, file.run.ranks_per_node)
+        return nccl_variant.numbers(reader(file), file.name["variant"], ranks)
+
+    return read
 
 
 def _exit_code(file: File) -> Parsed:
-    parsed = Parsed()
     if re.fullmatch(r"[0-9]{1,9}\s*", file.text):
-        parsed.saw("nccl.step.exit_code", file.scale, int(file.text), "count", file.where)
-    else:
-        parsed.problems.append(f"{file.where}: not an exit code: {file.text[:40]!r}")
-    return parsed
+        return Parsed().saw("nccl.step.exit_code", file.scale, int(file.text), "count", file.where)
+    return Parsed().note(f"{file.where}: not an exit code: {file.text[:40]!r}")
 
 
 def _not_opened(text: str, where: str) -> Parsed:
     """Return the reason why the script did not open its run, recorded by `bringup run`."""
-    parsed = Parsed()
-    parsed.saw("run.closed", "job", None, "flag", f"{where}:1", text.strip() or "its script did not open it")
-    return parsed
+    why = text.strip() or "its script did not open it"
+    return Parsed().saw("run.closed", "job", None, "flag", f"{where}:1", why)
 
 
 def _parts_left_out(text: str, where: str) -> Parsed:
@@ -135,11 +123,25 @@ def _parts_left_out(text: str, where: str) -> Parsed:
     return parsed
 
 
+def rounds_of_pairs(text: str, where: str) -> Parsed:
+    """Read `n0,n3 n1,n2` -> n0--n3 and n1--n2: a round, written before it is measured. An empty line is one without
+    pairs."""
+    parsed = Parsed()
+    for number, line in enumerate(parsed.whole_lines(text, where), start=1):
+        if line and not _PAIRS.fullmatch(line):
+            parsed.note(f"{where}:{number}: not a round of pairs: {line[:60]!r}")
+            continue
+        for pair in line.split():
+            first, _, second = pair.partition(",")
+            parsed.saw(ROUND, link_name((first, second)), number, "count", f"{where}:{number}")
+    return parsed
+
+
 def _step(file: File) -> Parsed:
     """Report a damaged list of the tasks of a step. Good ones are read with the files of their step."""
     if speakers.step(file.text, file.run.ran_on) is not None:
         return Parsed()
-    return Parsed(problems=[f"{file.where}: not TASKS NODE,NODE… of this run: nothing of {file.name['step']} counts"])
+    return Parsed().note(f"{file.where}: not TASKS NODE,NODE… of this run: nothing of {file.name['step']} counts")
 
 
 FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
@@ -166,7 +168,7 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     rf"(?P<step>[a-z_]+-{_SCALE})\.rc": _exit_code,
     rf"{_VARIANT}\.jsonl": _of_variant(_facts),
     rf"{_VARIANT}\.txt": _of_variant(_nccl_tests),
-    r"rounds\.txt": _alone(pair_rounds.parse),
+    r"rounds\.txt": _alone(rounds_of_pairs),
     r"monitor\.csv": _samples,
     r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),
     r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),
@@ -223,17 +225,4 @@ def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _inspector(parsed: Parsed, folder: Path, run: Run) -> None:
-    """Read some of the processes' files, evenly chosen, and of each the start: a long training writes gigabytes."""
-    paths, _ = files.below(folder / nccl_inspector.FOLDER)  # what else stands there read_raw has reported
-    texts = []
-    for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:
-        try:
-            content = files.read(path, folder, nccl_inspector.MOST_BYTES)
-            texts.append((path.relative_to(folder).as_posix(), content.text))
-        except OSError as error:
-            parsed.problems.append(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
-    parsed.add(nccl_inspector.parse(texts))
-
-
-TOGETHER = (_nccl_logs, _inspector, _variants)
+TOGETHER = (_nccl_logs, _variants)

@@ -19,7 +19,6 @@ train.rank.entered   collectives that it had begun, on all groups
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bringup.kernel.facts.hostlist import named
 from bringup.kernel.facts.parser_result import Parsed, each_line, lines
@@ -55,20 +54,13 @@ _LATE = re.compile(r"launchers did not start in time: (?P<nodes>[\w.-]+(?:, [\w.
 _LATEST = 2**37  # seconds, in the year 6325: a larger number is not a time
 
 
-@dataclass
-class _Listed:
-    """A failed rank in torchrun's final list; fields that were not read are None."""
-
-    rank: int | None = None
-    first: bool = False
-
-
 def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Parsed:
     """Read a log. speakers: who wrote it. A labelled line is believed of its own node alone, and of late launchers."""
     parsed, refusals = Parsed(), Refusals(where)
     places = rank_subjects(run.nodes, run.ranks_per_node)
     ended = False
-    listed: dict[str, _Listed] = {}
+    listed: dict[str, int] = {}  # launcher -> the failed rank that its final list is at
+    first: set[str] = set()  # launchers that have said that it is the first one
     for number, line in enumerate(each_line(text), start=1):
         evidence, before = f"{where}:{number}", len(parsed.observations)
         for message in SPEAKS.split(line) if LOST_PEERS.search(line) else ():
@@ -92,15 +84,15 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
             ended = True
             parsed.saw("launcher.ended_by_slurm", match["node"] or JOB, match["why"].lower(), "text", evidence)
         task = label[1] if (label := LABEL.match(line)) else ""  # launchers of several nodes print at once
-        failure = listed.setdefault(task, _Listed())
-        failure.first = failure.first or _FIRST.search(line) is not None
+        if _FIRST.search(line):
+            first.add(task)
         if match := _FAILED_RANK.search(line):
-            failure.rank = int(match[1])
+            listed[task] = int(match[1])
         if match := _EXIT_CODE.search(line):  # a log service may join lines
-            if failure.rank is not None and failure.rank < len(places):
-                for quantity in ("exit_code", "first_failed")[: 1 + failure.first]:
-                    parsed.saw(f"launcher.{quantity}", places[failure.rank], int(match[1]), "count", evidence)
-            del listed[task]
+            if (rank := listed.pop(task, len(places))) < len(places):
+                for quantity in ("exit_code", "first_failed")[: 1 + (task in first)]:
+                    parsed.saw(f"launcher.{quantity}", places[rank], int(match[1]), "count", evidence)
+            first.discard(task)
         elif match := _NODE_LOST.search(line):
             for node in named((match[1] or match[2]).strip(",.;:")):
                 parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
@@ -120,29 +112,21 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
 
 def printed_by(line: str) -> int | None:
     """Return the rank that printed the line; None if the line does not name it."""
-    for pattern in _SAID_BY:
-        if match := pattern.search(line):
-            return int(match[1])
-    return None
+    return next((int(match[1]) for pattern in _SAID_BY if (match := pattern.search(line))), None)
 
 
 def sigterm(text: str, where: str) -> Parsed:
     """Read raw/sigterm.txt of training/slurm/attempt.sh."""
-    parsed = Parsed()
-    parsed.saw("launcher.got_sigterm", JOB, text.strip()[:200], "text", where)
-    return parsed
+    return Parsed().saw("launcher.got_sigterm", JOB, text.strip()[:200], "text", where)
 
 
 def error_file(text: str, where: str) -> Parsed:
     """Read torchelastic's error.json of one rank. A file that was cut off has no time."""
-    parsed = Parsed()
     try:
         second = int(json.loads(text)["message"]["extraInfo"]["timestamp"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return parsed
-    if 0 <= second < _LATEST:
-        parsed.saw("launcher.raised_at", JOB, second, "s", where)
-    return parsed
+        return Parsed()
+    return Parsed().saw("launcher.raised_at", JOB, second, "s", where) if 0 <= second < _LATEST else Parsed()
 
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
@@ -150,17 +134,16 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 
 def stack(text: str, where: str, subject: str) -> Parsed:
     """Read the main thread of the last dump, where faulthandler writes it last. No fact if there is no stack."""
-    parsed = Parsed()
     rows = lines(text)
     heads = [number for number, line in enumerate(rows) if line.startswith(("Thread 0x", "Current thread 0x"))]
-    if not heads or heads[-1] + 1 >= len(rows):
-        return parsed
-    match = _FRAME.match(rows[heads[-1] + 1])
-    if match is not None:
-        file = match[1].rpartition("site-packages/")[2]
-        file = file[max(file.find("training/src/"), file.find("training/injected/"), 0) :]
-        parsed.saw("train.rank.stack", subject, f"{match[3]} ({file}:{match[2]})", "text", f"{where}:{heads[-1] + 2}")
-    return parsed
+    below = heads[-1] + 1 if heads else len(rows)
+    match = _FRAME.match(rows[below]) if below < len(rows) else None
+    if match is None:
+        return Parsed()
+    file = match[1].rpartition("site-packages/")[2]
+    file = file[max(file.find("training/src/"), file.find("training/injected/"), 0) :]
+    innermost = f"{match[3]} ({file}:{match[2]})"
+    return Parsed().saw("train.rank.stack", subject, innermost, "text", f"{where}:{below + 1}")
 
 
 def progress(text: str, where: str, subject: str) -> Parsed:
@@ -168,8 +151,7 @@ def progress(text: str, where: str, subject: str) -> Parsed:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
-        parsed.problems.append(f"{where}: not a record of progress: {text[:40]!r}")
-        return parsed
+        return parsed.note(f"{where}: not a record of progress: {text[:40]!r}")
     for key in ("step", "entered"):
         if isinstance(record, dict) and type(record.get(key)) is int:
             parsed.saw(f"train.rank.{key}", subject, record[key], "count", where)
@@ -254,7 +236,7 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
                     parsed.saw("slurm.launch.lost", node, NODE_FAILURE, "text", evidence)
                 if not_started is not None:  # other gates of this node lack evidence and cannot tell why
                     parsed.saw("slurm.launch.not_started", node, not_started, "text", evidence)
-                    parsed.problems.append(f"{evidence}: {node}, {task}: {why}{own}")
+                    parsed.note(f"{evidence}: {node}, {task}: {why}{own}")
     return parsed
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bringup.kernel.facts.parser_result import Parsed, lines
+from bringup.kernel.facts.reading import Windows
 from bringup.kernel.records import files
 from bringup.readers import clock
 
@@ -27,8 +28,6 @@ GPU_COLUMNS = (
     *("memory_gib", "nvlink_tx_kib", "nvlink_rx_kib", "pcie_tx_bytes", "pcie_rx_bytes"),
 )
 NICS, EVERY = "#nics", "#every"
-Windows = Mapping[str, tuple[float, float]]
-"""Node -> begin and end of the measured steps, unix s by its own clock."""
 BUSY_PERCENT = 50  # below, a low clock is what an idle GPU has
 FEWEST_BUSY = 3  # samples that make a median
 PERIOD_S = 1.0
@@ -97,7 +96,8 @@ def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", s
     samples = read(text, where)
     parsed = Parsed(problems=samples.problems)
     for node, rows in samples.nodes.items():
-        _coverage(parsed, f"{room}.monitor.coverage", node, rows, where, duration_s, samples.period_s)
+        share, words = _coverage(times(rows), duration_s, samples.period_s)
+        parsed.saw(f"{room}.monitor.coverage", node, share, "share", where, words)
         own_share, why = cell(rows[-1], "own_cpu_percent"), "of one core, over the whole run"
         why = "the sampler did not count its own time" if own_share is None else why
         parsed.saw(f"{room}.monitor.overhead", node, own_share, "%", where, why)
@@ -110,12 +110,12 @@ def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Row], where: str, window: tupl
     """Read what the hardware did to protect itself while the node was watched; its clock under load. window: only what
     lies in it counts for the clock. (0, 0): nothing does."""
     slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
-    kinds = sorted({kind for text in slowdowns if text != "none" for kind in text.split("+")})
-    words = f"in {sum(text != 'none' for text in slowdowns)} of {len(slowdowns)} samples"
+    slow = [text for text in slowdowns if text != "none"]
+    value, words = None, "NVML did not say it in any sample"
     if slowdowns:
-        parsed.saw("monitor.gpu.slowdown", gpu, ", ".join(kinds) or "none", "text", where, words)
-    else:
-        parsed.saw("monitor.gpu.slowdown", gpu, None, "text", where, "NVML did not say it in any sample")
+        value = ", ".join(sorted({kind for text in slow for kind in text.split("+")})) or "none"
+        words = f"in {len(slow)} of {len(slowdowns)} samples"
+    parsed.saw("monitor.gpu.slowdown", gpu, value, "text", where, words)
     when = "" if window is None else " in the measured steps"
     if window is not None:
         rows = [row for row in rows if window[0] <= float(row["unix_s"]) <= window[1]]
@@ -135,19 +135,14 @@ def cell(row: Row, column: str) -> float | None:
     return float(row[column]) if _NUMBER.fullmatch(row[column]) else None
 
 
-def _coverage(
-    parsed: Parsed, gate: str, node: str, rows: Sequence[Row], where: str, duration_s: float | None, period_s: float
-) -> None:
+def _coverage(moments: Sequence[float], duration_s: float | None, period_s: float) -> tuple[float | None, str]:
     """Divide samples seen by those that the watched step wants, less one: its time begins before the sampler does,
     whose first sample comes a period later."""
     if not duration_s:
-        parsed.saw(gate, node, None, "share", where, "the watched step left no duration")
-        return
-    arrived, expected = _apart(times(rows), period_s), max(1.0, duration_s / period_s - 1)
-    words = f"{arrived} samples in {duration_s:.0f} s"
-    if period_s != PERIOD_S:
-        words += f", one every {period_s:g} s"
-    parsed.saw(gate, node, min(1.0, arrived / expected), "share", where, words)
+        return None, "the watched step left no duration"
+    arrived, expected = _apart(moments, period_s), max(1.0, duration_s / period_s - 1)
+    every = f", one every {period_s:g} s" if period_s != PERIOD_S else ""
+    return min(1.0, arrived / expected), f"{arrived} samples in {duration_s:.0f} s{every}"
 
 
 def _apart(moments: Sequence[float], period_s: float) -> int:

@@ -5,19 +5,23 @@ Each process writes a file: a line with a JSON object for each collective of eac
 that come later. So of one call the fastest rank counts, and of all calls the median.
 """
 
+import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.parser_result import Parsed, lines
+from bringup.kernel.facts.reading import Reader
+from bringup.kernel.records import Run, files
 
 FOLDER = "raw/inspector"  # training/env.sh
-MOST_FILES = 16
-MOST_BYTES = 8 * 2**20  # of a file: some 20,000 collectives
+_MOST_FILES = 16
+_MOST_BYTES = 8 * 2**20  # of a file: some 20,000 collectives
 _MOST_KINDS = 12
 _MIB = 2**20
 
@@ -44,11 +48,23 @@ _Kind = tuple[str, int, int, int]  # collective, bytes, ranks, nodes
 _Call = tuple[str, int]  # communicator, number of the collective in it
 
 
-def parse(files: Iterable[tuple[str, str]]) -> Parsed:
+def of_job(parsed: Parsed, folder: Path, run: Run) -> None:
+    """Read some of the processes' files, evenly chosen, and of each the start: a long training writes gigabytes."""
+    paths, _ = files.below(folder / FOLDER)  # what else stands there read_raw has reported
+    texts = []
+    for path in paths[:: max(1, math.ceil(len(paths) / _MOST_FILES))]:
+        try:
+            texts.append((path.relative_to(folder).as_posix(), files.read(path, folder, _MOST_BYTES).text))
+        except OSError as error:
+            parsed.note(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
+    parsed.add(parse(texts))
+
+
+def parse(texts: Iterable[tuple[str, str]]) -> Parsed:
     """Read files: (path as shown, text). A last line that was cut off is passed over: the job may end in it."""
     parsed = Parsed()
     fastest: dict[_Kind, dict[_Call, float]] = defaultdict(dict)
-    for where, text in files:
+    for where, text in texts:
         unread = 0
         for line in lines(text)[:-1]:
             try:
@@ -61,20 +77,17 @@ def parse(files: Iterable[tuple[str, str]]) -> Parsed:
                 call = (read.header.id, done.coll_sn)
                 fastest[kind][call] = max(done.coll_busbw_gbs, fastest[kind].get(call, 0.0))
         if unread:
-            parsed.problems.append(f"{where}: {many(unread, 'line')} are not as NCCL's Inspector writes them")
+            parsed.note(f"{where}: {many(unread, 'line')} are not as NCCL's Inspector writes them")
     by_bytes = sorted(fastest, key=lambda kind: (-kind[1] * len(fastest[kind]), kind))
     for collective, size, ranks, nodes in by_bytes[:_MOST_KINDS]:
         calls = fastest[collective, size, ranks, nodes]
-        quantity, subject = f"inspector.{_snake(collective)}.busbw", f"{many(ranks, 'rank')} on {many(nodes, 'node')}"
-        speed, words = statistics.median(calls.values()), f"{_mib(size)} MiB, {many(len(calls), 'call')}"
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", collective).lower()  # ReduceScatter -> reduce_scatter
+        quantity, subject = f"inspector.{name}.busbw", f"{many(ranks, 'rank')} on {many(nodes, 'node')}"
+        mib = f"{size / _MIB:,.0f}" if size >= _MIB else f"{size / _MIB:.3g}"
+        speed, words = statistics.median(calls.values()), f"{mib} MiB, {many(len(calls), 'call')}"
         parsed.saw(quantity, subject, round(speed, 3), "GB/s", FOLDER, words)
     return parsed
 
 
-def _mib(size: int) -> str:
-    return f"{size / _MIB:,.0f}" if size >= _MIB else f"{size / _MIB:.3g}"
-
-
-def _snake(name: str) -> str:
-    """ReduceScatter -> reduce_scatter."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+FILES: Mapping[str, Reader] = {}
+TOGETHER = (of_job,)

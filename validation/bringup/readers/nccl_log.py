@@ -11,10 +11,9 @@ from bringup.kernel.plan.transports import NVLINK, SOCKETS, VERBS, is_recognised
 _NETWORK = re.compile(r"Using network (\S.*?)\s*$|Assigned NET plugin (\S.*?) to comm\s*$", re.MULTILINE)
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
 _VIA = re.compile(r"NET/(.+?)/\d+")
-_NICS = re.compile(
-    r"NET/\w+ : Using (\[\d+\].*/(?:IB|RoCE)\b.*)"
-)  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
+# [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
 # 2.20 to 2.22 of merged ones: [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}
+_NICS = re.compile(r"NET/\w+ : Using (\[\d+\].*/(?:IB|RoCE)\b.*)")
 _HOST = r"([^\s:]+):\d+:\d+ \[\d+\] NCCL INFO "
 _USING = re.compile(_HOST + r"NET/(?:IB|IBext\w*) : Using (.*)")
 _CARRIES = re.compile(_HOST + r"Channel \S+ : \S+ -> \S+ .*via NET/IB\w*/(\d{1,4})\b")
@@ -136,9 +135,8 @@ def _nics(words: str) -> list[int]:
     last: it counts merged NICs as one, and also names interfaces of sockets, which do not count as NICs here."""
     counts = [len(_rails(set(_NIC.findall(match[1])))) for match in _NICS.finditer(words)]
     counts += [int(match[1]) for match in _OFI.finditer(words)]
-    named = {
-        nic for match in _HCA.finditer(words) if of_network(match[1], set()) != {SOCKETS} for nic in match[2].split("+")
-    }
+    plugins = [(name, nics) for name, nics in _HCA.findall(words) if of_network(name, set()) != {SOCKETS}]
+    named = {nic for _, nics in plugins for nic in nics.split("+")}
     return counts or ([len(_rails(named))] if named else [])
 
 
@@ -160,10 +158,8 @@ def _carrying(text: str) -> dict[str, tuple[set[str], list[str]]]:
         numbers.setdefault(host, set()).add(int(number))
     if not numbers or any(max(used) >= len(listed.get(host, [])) for host, used in numbers.items()):
         return {}
-    return {
-        host: ({listed[host][number] for number in used}, [nic for n, nic in enumerate(listed[host]) if n not in used])
-        for host, used in numbers.items()
-    }
+    carry = {host: {listed[host][number] for number in used} for host, used in numbers.items()}
+    return {host: (nics, [nic for nic in listed[host] if nic not in nics]) for host, nics in carry.items()}
 
 
 def _direct(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:

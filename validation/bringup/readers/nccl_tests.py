@@ -22,10 +22,7 @@ BINARIES = {
 }
 ROUNDED = 0.01  # of a size
 CUT_OFF = "the test did not finish"
-_DEVICE = re.compile(
-    r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S+) "
-    r"device\s+(?P<number>\d+) \[(?P<address>[^\]]+)\]"
-)
+_DEVICE = re.compile(r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+(\d+) \[([^\]]+)\]")
 _COLUMNS = re.compile(
     r"#\s+size\s+count\s+type\s+redop\s+root\s+time\s+algbw\s+busbw\s+#?wrong\s+time\s+algbw\s+busbw\s+#?wrong"
 )
@@ -50,9 +47,9 @@ def parse(text: str, where: str, binary: str, subject: str) -> Parsed:
     requested."""
     parsed = Parsed()
     if binary not in BINARIES:
-        parsed.problems.append(f"{where}: no binary of nccl-tests that is known: {binary}")
+        parsed.note(f"{where}: no binary of nccl-tests that is known: {binary}")
     elif not text.strip():
-        parsed.problems.append(f"{where}: empty; {binary} wrote nothing")
+        parsed.note(f"{where}: empty; {binary} wrote nothing")
     else:
         _table(parsed, text, where, BINARIES[binary], subject)
     if binary in BINARIES and all(seen.quantity != "nccl.wrong_values" for seen in parsed.observations):
@@ -62,12 +59,10 @@ def parse(text: str, where: str, binary: str, subject: str) -> Parsed:
 
 def _table(parsed: Parsed, text: str, where: str, name: str, subject: str) -> None:
     """Of a size the slower one of out of place and in place counts. A single rank has no bus bandwidth."""
-    devices = [
-        _Device(match["host"], int(match[1]), match["number"], match["address"]) for match in _DEVICE.finditer(text)
-    ]
+    devices = [_Device(host, int(rank), number, address) for rank, host, number, address in _DEVICE.findall(text)]
     _members(parsed, subject, devices, where)
     if not _COLUMNS.search(text):
-        parsed.problems.append(f"{where}: holds no table of nccl-tests: {text.strip().splitlines()[0][:60]!r}")
+        parsed.note(f"{where}: holds no table of nccl-tests: {text.strip().splitlines()[0][:60]!r}")
         return
     counts: list[int | None] = []
     for number, line in enumerate(lines(text), start=1):
@@ -81,7 +76,7 @@ def _table(parsed: Parsed, text: str, where: str, name: str, subject: str) -> No
             # alltoall_perf and sendrecv_perf do not check the half in place
             checked = [int(_number(cell)) for cell in (cells[8], cells[12]) if cell != "N/A"]
         except ValueError as error:
-            parsed.problems.append(f"{evidence}: not a row of nccl-tests: {error}")
+            parsed.note(f"{evidence}: not a row of nccl-tests: {error}")
             continue
         counts.append(sum(checked) if checked else None)
         if size := int(cells[0]):
@@ -91,7 +86,7 @@ def _table(parsed: Parsed, text: str, where: str, name: str, subject: str) -> No
     bounds = _BOUNDS.search(text)
     _wrong(parsed, subject, counts, where, bounds is not None)
     if bounds is None:
-        parsed.problems.append(f"{where}: no 'Out of bounds values' line; {CUT_OFF}")
+        parsed.note(f"{where}: no 'Out of bounds values' line; {CUT_OFF}")
     elif bounds[2] == "FAILED":
         wrong = max(1, int(bounds[1][:18]))
         parsed.saw("nccl.wrong_values", subject, wrong, "count", where, "out of bounds, nccl-tests")
@@ -132,7 +127,7 @@ class _Device(NamedTuple):
 def _members(parsed: Parsed, subject: str, devices: Sequence[_Device], evidence: str) -> None:
     """Several ranks 0 are several programs, each with its own communicator."""
     if not devices:
-        parsed.problems.append(f"{evidence}: names no device, so the ranks that took part are unknown")
+        parsed.note(f"{evidence}: names no device, so the ranks that took part are unknown")
         return
     groups, ranks = sum(device.rank == 0 for device in devices), len({device.rank for device in devices})
     of_groups = f": {groups} communicators (built without MPI, or a wrong --mpi)" if groups > 1 else ""

@@ -6,7 +6,7 @@ channel{Lo..Hi}={0..15}` since 2.26; a number before that, `Algo 1 proto 2`; bef
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.transports import SOCKETS
@@ -22,14 +22,12 @@ _MOST_NAMED = 4
 
 def parse(files: Mapping[str, str], folder: str, subject: str, variant: str, ranks: int) -> Parsed:
     """Read nccl.variant.NAME.effect. Unknown if a rank's log is missing: that rank may have taken another path."""
-    parsed = Parsed()
     telling = {name: words for name, words in files.items() if "NCCL INFO" in words}
     if len(telling) < ranks:
         effect, why = None, f"{len(telling)} of {ranks} ranks left a log in {folder}"
     else:
         effect, why = _PROOFS[variant](telling)
-    parsed.saw(f"nccl.variant.{variant}.effect", subject, effect, "flag", folder, why)
-    return parsed
+    return Parsed().saw(f"nccl.variant.{variant}.effect", subject, effect, "flag", folder, why)
 
 
 def numbers(measured: Parsed, variant: str, ranks: int) -> Parsed:
@@ -105,5 +103,4 @@ def _nvls_off(files: Mapping[str, str]) -> Proof:
     return max(counts) == 0, f"{max(counts)} nvls channels"
 
 
-_PROOFS: Mapping[str, Callable[[Mapping[str, str]], Proof]]
 _PROOFS = {"nvlink": _nvlink, "nic": _nic, "ring": _ring, "nvls_off": _nvls_off}

@@ -59,12 +59,10 @@ def harmful(state: str, *, has_reservation: bool = False) -> str:
 
     has_reservation: whether the run uses the node's reservation; the maintenance is then its own.
     """
-    marks = "".join(_TABLE.marks)
-    parts = [
-        word
-        for part in state.split("+")
-        for word in (part.rstrip(marks), *(_TABLE.marks[m] for m in part if m in marks))
-    ]
+    marks, all_marks = _TABLE.marks, "".join(_TABLE.marks)
+    parts: list[str] = []
+    for part in state.split("+"):
+        parts += [part.rstrip(all_marks), *(marks[mark] for mark in part if mark in marks)]
     excused = {"MAINT", "MAINTENANCE"} if has_reservation else set[str]()
     if not _TABLE.without_slurmd.isdisjoint(parts):  # no slurmd runs there yet, or any more
         excused.add("NOT_RESPONDING")

@@ -93,9 +93,7 @@ def _of_text(text: str) -> tuple[str, list[str]]:
 
 def _listed(text: str) -> list[str]:
     """Return the lines under the headings Errors and Warnings."""
-    listed: list[str] = []
-    below = False
-    before = ""
+    listed, below, before = list[str](), False, ""
     for line in lines(text):
         if line and not line.strip("="):  # the line under a heading
             below = before.strip() in ("Errors", "Warnings")

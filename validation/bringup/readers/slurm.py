@@ -21,13 +21,6 @@ def _field(line: str, name: str) -> str | None:
     return match[1] if match else None
 
 
-def _split_reason(line: str) -> tuple[str, str]:
-    """Return a node line and its Reason. The reason is free text at the end and may look like more fields."""
-    head, _, tail = line.partition(" Reason=")
-    match = re.match(r"(.*?)(?: \[\S+@[^\]]+\])?(?: Comment=.*)?\s*$", cut(tail))
-    return head, match[1].strip() if match else ""
-
-
 def gpus_of(gres: str | None) -> int:
     """Count GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
     if not gres or gres == "(null)":
@@ -44,22 +37,21 @@ def _items(gres: str) -> list[str]:
 def node_in(line: str, own: Container[str]) -> tuple[str, Node] | None:
     """Read a name and its node from a line of `scontrol --oneliner show node`. None: it is none, or is cut off behind
     the state, where IDLE may have been IDLE+DRAIN. own: nodes that the run has, or gets, through a reservation."""
-    fields, reason = _split_reason(line)
+    fields, _, tail = line.partition(" Reason=")  # free text, which may look like more fields
+    reason = re.match(r"(.*?)(?: \[\S+@[^\]]+\])?(?: Comment=.*)?\s*$", cut(tail))
     match, state = _NODE.match(fields), _field(fields, "State")
     if match is None or not state or line.endswith(f" State={state}"):
         return None
     gpus = (re.sub(r"\(.*\)", "", item) for item in _items(_field(fields, "Gres") or "") if item.startswith("gpu"))
     gres = ",".join(gpus)
-    known = {name: _field(fields, name) or "" for name in ("ActiveFeatures", "Arch", "Version", "BootTime")}
+    others = {"arch": "Arch", "version": "Version", "booted": "BootTime"}
     return match[1], Node(
         state=node_states.harmful(state, has_reservation=match[1] in own),
-        reason=reason or None,
+        reason=(reason[1].strip() or None) if reason else None,
         gpus=gpus_of(gres),
         gres=gres,
-        features=tuple(cut(known["ActiveFeatures"]).split(",")),
-        arch=known["Arch"],
-        version=known["Version"],
-        booted=known["BootTime"],
+        features=tuple(cut(_field(fields, "ActiveFeatures") or "").split(",")),
+        **{name: _field(fields, field) or "" for name, field in others.items()},
     )
 
 
@@ -70,16 +62,14 @@ def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
         if not line.strip():
             continue
         if (known := node_in(line, own)) is None:
-            parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
+            parsed.note(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
             continue
         name, node = known
         parsed.saw("slurm.node.state", name, node.state, "text", f"{where}:{number}", node.reason)
         if node.version:  # a node that never registered has none
             parsed.saw("slurm.node.version", name, node.version, "text", f"{where}:{number}")
         parsed.saw("slurm.node.gpus", name, node.gpus, "count", f"{where}:{number}")
-    if not parsed.observations and not parsed.problems:
-        parsed.problems.append(f"{where}: names no node")
-    return parsed
+    return parsed if parsed.observations or parsed.problems else parsed.note(f"{where}: names no node")
 
 
 def config(text: str, where: str) -> Parsed:
@@ -97,9 +87,7 @@ def cgroup_conf(text: str, where: str) -> Parsed:
         if match and match[2]:
             value = match[2].lower() if match[1].startswith("Constrain") else match[2]
             parsed.saw(f"slurm.config.{match[1]}", "job", value, "text", f"{where}:{number}")
-    if not parsed.observations:
-        parsed.problems.append(f"{where}: holds no configuration")
-    return parsed
+    return parsed if parsed.observations else parsed.note(f"{where}: holds no configuration")
 
 
 def partitions(text: str, where: str) -> Parsed:
@@ -121,10 +109,9 @@ def ping(text: str, where: str) -> Parsed:
     text = "\n".join(parsed.whole_lines(text, where))
     match = re.search(r"^Slurmctld\(primary\) at \S+ is (\w+)$", text, re.MULTILINE)
     if match is None:
-        parsed.problems.append(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
-    else:
-        parsed.saw("smoke.controller", "job", match[1], "text", f"{where}:{text[: match.start()].count(chr(10)) + 1}")
-    return parsed
+        return parsed.note(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
+    line = text.count("\n", 0, match.start()) + 1
+    return parsed.saw("smoke.controller", "job", match[1], "text", f"{where}:{line}")
 
 
 _FIELDS = ("JobState", "ExitCode", "SubmitTime", "StartTime", "EndTime")
@@ -145,8 +132,7 @@ def ended_job(text: str, where: str, *, name: str) -> Parsed:
         # CANCELLED by 1000
         known = {field: cells.get(column, "").partition(" ")[0] or None for field, column in ACCOUNTED.items()}
     if (state := known.get("JobState")) is None:
-        parsed.problems.append(f"{where}: not a job of `scontrol -o show job` or `sacct -X -P`: {text[:60]!r}")
-        return parsed
+        return parsed.note(f"{where}: not a job of `scontrol -o show job` or `sacct -X -P`: {text[:60]!r}")
     why = f"Slurm ended the job: {state}" if state in _OF_SLURM else None
     for field, value in known.items():
         if value is not None:
@@ -265,7 +251,7 @@ def topology(text: str, where: str, nodes: Sequence[str]) -> Parsed:
         try:
             under = set(expand(match["nodes"])).intersection(nodes)
         except UsageError as error:
-            parsed.problems.append(f"{where}:{number}: {error}")
+            parsed.note(f"{where}:{number}: {error}")
             continue
         for node in sorted(under):
             above.setdefault(node, []).append((level, name))
@@ -273,8 +259,7 @@ def topology(text: str, where: str, nodes: Sequence[str]) -> Parsed:
                 parsed.saw(LEAF, node, name, "text", f"{where}:{number}")
     for node, switches in sorted(above.items()):
         parsed.saw(SWITCHES, node, [name for _, name in sorted(switches)], "text", f"{where}:1")
-    parsed.saw(LEAVES, "job", leaves, "count", f"{where}:1")
-    return parsed
+    return parsed.saw(LEAVES, "job", leaves, "count", f"{where}:1")
 
 
 _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
@@ -289,10 +274,8 @@ def mpi_list(text: str, where: str) -> Parsed:
         if match := _PMIX_VERSIONS.match(line):
             plugins += [version for version in match[1].split(",") if version]
     if plugins and any("MPI" in line for line in answers):
-        parsed.saw("slurm.mpi.plugins", "job", plugins, "text", f"{where}:1")
-    else:
-        parsed.problems.append(f"{where}: not an answer of `srun --mpi=list`: {text[:60]!r}")
-    return parsed
+        return parsed.saw("slurm.mpi.plugins", "job", plugins, "text", f"{where}:1")
+    return parsed.note(f"{where}: not an answer of `srun --mpi=list`: {text[:60]!r}")
 
 
 def bad_exit(text: str, where: str) -> Parsed:
@@ -300,7 +283,7 @@ def bad_exit(text: str, where: str) -> Parsed:
     parsed = Parsed()
     tasks = Counter(re.findall(r"^(?: *\d+: )?(\S+) (began|survived)$", text, re.MULTILINE))
     if not tasks:
-        parsed.problems.append(f"{where}: no task began")
+        parsed.note(f"{where}: no task began")
     for node in sorted({node for node, _ in tasks}):
         began, survived = tasks[node, "began"], tasks[node, "survived"]
         why = f"{began} of 2 tasks began" if began < 2 else None
@@ -316,10 +299,7 @@ def node_of(line: str) -> str | None:
 
 def requeue(text: str, where: str) -> Parsed:
     """Read `n0 restarts 0` from the first attempt, `n1 restarts 1` from the next one."""
-    parsed = Parsed()
     counts = [int(count) for count in re.findall(r"^\S+ restarts (\d{1,9})$", text, re.MULTILINE)]
     if counts:
-        parsed.saw("smoke.requeue", "job", max(counts), "count", where)
-    else:
-        parsed.problems.append(f"{where}: no attempt began")
-    return parsed
+        return Parsed().saw("smoke.requeue", "job", max(counts), "count", where)
+    return Parsed().note(f"{where}: no attempt began")

@@ -27,8 +27,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
     rows = lines(without_colours(text))
     header = next((number for number, line in enumerate(rows) if line.split()[:1] == ["GPU0"]), None)
     if header is None:
-        parsed.problems.append(f"{where}: holds no table of GPUs")
-        return parsed
+        return parsed.note(f"{where}: holds no table of GPUs")
     # the columns of GPUs and NICs come before those of affinity
     names = list(takewhile(lambda head: head not in _OTHER_COLUMNS, rows[header].split()))
     paths: dict[str, dict[str, str]] = {}
@@ -44,20 +43,18 @@ def parse(text: str, where: str, node: str) -> Parsed:
     lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]
     lost += [head for line in rows for head in line.split()[:1] if _GPU.fullmatch(head) and head not in names]
     if lost:
-        lost = list(dict.fromkeys(lost))[:3]
-        return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost)}")
+        why = f"cut off: nothing about {', '.join(list(dict.fromkeys(lost))[:3])}"
+        return _unreadable(parsed, where, node, evidence, why)
     between = sorted({paths[gpu][peer] for gpu in gpus for peer in gpus if gpu != peer})
     links = [(gpu, nic, paths[gpu][nic]) for gpu in gpus for nic in nics]
     unlikely = [f"{gpu} to {nic}: {path}" for gpu, nic, path in links if path not in NEAR_FIRST]
     if unlikely or not gpus:
         why = f"no path between a GPU and a NIC: {', '.join(unlikely[:3]) or 'no GPU'}"
         return _unreadable(parsed, where, node, evidence, why)
-    nearest = {gpu: min((paths[gpu][nic] for nic in nics), key=NEAR_FIRST.index, default=None) for gpu in gpus}
-    beside = [
-        f"{gpu} {' '.join(legend[nic] for nic in nics if paths[gpu][nic] == path)} {path}"
-        for gpu, path in nearest.items()
-        if path
-    ]
+    beside = []
+    for gpu in gpus if nics else ():
+        nearest = min((paths[gpu][nic] for nic in nics), key=NEAR_FIRST.index)
+        beside.append(f"{gpu} {' '.join(legend[nic] for nic in nics if paths[gpu][nic] == nearest)} {nearest}")
     table = f"{len(gpus)} GPUs, {'/'.join(between) or 'alone'} between them"
     parsed.saw("discovery.topology", node, f"{table}; nearest NICs: {', '.join(beside) or 'none'}", "text", evidence)
     for gpu in gpus if nics else ():
@@ -69,7 +66,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
 
 
 def _unreadable(parsed: Parsed, where: str, node: str, evidence: str, why: str) -> Parsed:
-    parsed.problems.append(f"{where}: {why}")
+    parsed.note(f"{where}: {why}")
     for quantity in ("discovery.topology", "discovery.topology.nic"):
         parsed.saw(quantity, node, None, "text", evidence, why)
     return parsed

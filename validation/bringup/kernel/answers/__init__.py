@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import listed
@@ -26,22 +26,20 @@ from bringup.registry import DRILLS_ANSWER, called
 NOT_RUN = "no phase that asks it was run"
 NO_FAULT = "no fault was made on purpose: bringup drill --anywhere"
 NAMED = 3  # checks of a sentence
+_Names = Sequence[str]  # of phases, or of nodes
 
 
 def answers(
-    judged: Sequence[Judged],
-    not_run: Sequence[str] = (),
-    drills: Sequence[object] = (),
-    left_out: Sequence[str] = (),
+    judged: Sequence[Judged], not_run: _Names = (), drills: Sequence[object] = (), left_out: _Names = ()
 ) -> list[Answer]:
     """Return one answer per question.
 
     not_run: phases that were planned and did not run; the claims that they would have tested are incomplete.
     left_out: nodes that failed and were left out by later phases; no claim is made for them there.
     """
-    runs = [_RunEvidence.of(entry) for entry in judged]
-    if any(run.is_simulated for run in runs):  # one simulated GPU: nothing of this report is from real hardware
-        runs = [replace(run, real=frozenset(), is_simulated=True) for run in runs]
+    # one simulated GPU: nothing of this report is from real hardware
+    is_simulated = any(stand_ins.are_in(entry.observations) for entry in judged)
+    runs = [_RunEvidence(entry, frozenset() if is_simulated else _real(entry), is_simulated) for entry in judged]
     asked = [claim for claim in CLAIMS if not claim.optional or any(run.judged.own for run in runs)]
     of_questions = grouped((claim.question, _claim(claim, runs, not_run, drills, left_out)) for claim in asked)
     return [_question(number, of_questions[number]) for number in QUESTIONS]
@@ -50,6 +48,11 @@ def answers(
 # --- what is real
 
 _REAL = known("real", dict[Real, dict[str, str]])
+
+
+def _real(judged: Judged) -> frozenset[Real]:
+    observed = Seen(judged.observations)
+    return frozenset(kind for kind in REAL_NAMES if _is_real(kind, observed))
 
 
 def _is_real(kind: Real, observed: Seen) -> bool:
@@ -81,15 +84,6 @@ class _RunEvidence:
     real: frozenset[Real]
     is_simulated: bool
 
-    @classmethod
-    def of(cls, judged: Judged) -> _RunEvidence:
-        observed = Seen(judged.observations)
-        return cls(
-            judged,
-            frozenset(kind for kind in REAL_NAMES if _is_real(kind, observed)),
-            stand_ins.are_in(judged.observations),
-        )
-
 
 # --- claims
 
@@ -102,6 +96,7 @@ class _Evidence:
     verdict: Verdict
 
 
+_Runs = Sequence[_RunEvidence]
 _ByGate = Mapping[str, Sequence[_Evidence]]
 
 
@@ -113,31 +108,13 @@ class _Claimed:
     causes: _ByGate = field(default_factory=dict)
 
 
-def _claim(
-    claim: Claim,
-    runs: Sequence[_RunEvidence],
-    not_run: Sequence[str],
-    drills: Sequence[object],
-    left_out: Sequence[str],
-) -> _Claimed:
-    if claim.drills:
-        mark, why = Mark.NOT_ASKED, NO_FAULT
-        if drills:
-            beside = [run.judged.run for run in runs]
-            mark, why = called(DRILLS_ANSWER)(drills, beside, is_real=any(run.real for run in runs))
-        return _Claimed(
-            ClaimAnswer(
-                claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=why
-            )
-        )
+def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object], left_out: _Names) -> _Claimed:
     bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
     of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
     gates = proving(claim.id, of_sites)
     essential = [item for item in bearing if item.verdict.gate in gates]
     asking = {id(item.run): item.run for item in essential}.values()
-    failed, incomplete, warned, without_limit = (
-        _by_gate(bearing, outcome) for outcome in (Outcome.FAIL, Outcome.INCOMPLETE, Outcome.WARN, Outcome.NO_LIMIT)
-    )
+    of_outcome = {outcome: _by_gate(bearing, outcome) for outcome in Outcome}
     phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
     taking_part = {id(item.run): item.run for item in bearing}.values()
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
@@ -157,38 +134,37 @@ def _claim(
         words = _named(causes, list(causes)[:NAMED]) if causes else why
         return _Claimed(plain.model_copy(update={"mark": mark, "why": words}), causes or {})
 
-    if failed:
-        return answer(Mark.FAIL, causes=failed)
+    if claim.drills and not drills:
+        return answer(Mark.NOT_ASKED, NO_FAULT)
+    if claim.drills:
+        beside = [run.judged.run for run in runs]
+        return answer(*called(DRILLS_ANSWER)(drills, beside, is_real=any(run.real for run in runs)))
+    if of_outcome[Outcome.FAIL]:
+        return answer(Mark.FAIL, causes=of_outcome[Outcome.FAIL])
     if phases_not_run:
         return answer(Mark.INCOMPLETE, f"not run: {', '.join(phases_not_run)}")
     if not essential:
         return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
-    if incomplete:
-        return answer(Mark.INCOMPLETE, causes=incomplete)
+    if of_outcome[Outcome.INCOMPLETE]:
+        return answer(Mark.INCOMPLETE, causes=of_outcome[Outcome.INCOMPLETE])
     lacking = [run for run in asking if set(claim.real) - run.real]
     not_real = dict.fromkeys(REAL_NAMES[kind] for run in lacking for kind in claim.real if kind not in run.real)
-    plain = plain.model_copy(
-        update={
-            "not_real": list(not_real),
-            "is_simulated": any(run.is_simulated for run in lacking),
-            "not_on": [node for node in left_out if node not in nodes],
-        }
-    )
-    not_on = [f"not on {', '.join(plain.not_on)} (excluded)"] if plain.not_on else []
+    simulated, not_here = any(run.is_simulated for run in lacking), [node for node in left_out if node not in nodes]
+    plain = plain.model_copy(update={"not_real": list(not_real), "is_simulated": simulated, "not_on": not_here})
+    not_on = [f"not on {', '.join(not_here)} (excluded)"] if not_here else []
     if lacking:
         return answer(Mark.NOT_PROVEN, "; ".join([stand_ins_of([plain]), *not_on]))
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
     open_ends = [f"not asked: {', '.join(dict.fromkeys(map(title, unasked)))}"] * bool(unasked) + not_on
-    own = _own_numbers(bearing)
+    own, without_limit = _own_numbers(bearing), of_outcome[Outcome.NO_LIMIT]
     if open_ends or without_limit or own:
         plain = plain.model_copy(update={"is_without_limit": not open_ends})
         no_limit = [f"measured, and no limit is known: {_named(without_limit, list(without_limit)[:NAMED])}"]
         return answer(Mark.PARTLY, "; ".join([*open_ends, *no_limit[: len(without_limit)], *own]))
-    if warned:
-        return answer(Mark.WARN, causes=warned)
-    return answer(Mark.PASS)
+    warned = of_outcome[Outcome.WARN]
+    return answer(Mark.WARN if warned else Mark.PASS, causes=warned)
 
 
 def _own_numbers(bearing: Sequence[_Evidence]) -> list[str]:
@@ -200,16 +176,14 @@ def _own_numbers(bearing: Sequence[_Evidence]) -> list[str]:
     return [f"compared with this cluster's own numbers alone ({speeds[0].source.partition(':')[0]})"]
 
 
-def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:
+def _evidence(claim: Claim, run: _RunEvidence) -> list[_Evidence]:
     phase = run.judged.run.phase
-    if len(run.judged.run.nodes) < claim.least_nodes:
-        return
+    elsewhere = bool(claim.phases) and PHASES[phase].is_training and phase not in claim.phases
+    if elsewhere or len(run.judged.run.nodes) < claim.least_nodes:
+        return []
     gates = {*proving(claim.id, run.judged.own), *bearing_on(claim.id)}
-    for verdict in run.judged.verdicts.verdicts:
-        bears = verdict.gate in gates
-        elsewhere = bool(claim.phases) and PHASES[phase].is_training and phase not in claim.phases
-        if bears and not elsewhere and _in_scope(claim, verdict.subject):
-            yield _Evidence(run, verdict)
+    bearing = (verdict for verdict in run.judged.verdicts.verdicts if verdict.gate in gates)
+    return [_Evidence(run, verdict) for verdict in bearing if _in_scope(claim, verdict.subject)]
 
 
 def _in_scope(claim: Claim, subject: str) -> bool:
@@ -222,12 +196,12 @@ def _would_ask(claim: Claim, stem: str) -> bool:
     return is_phase_of_claim and any(claim.id in gate.claims for gate in of_phase(stem))
 
 
-def _excluded(runs: Sequence[_RunEvidence]) -> dict[str, str]:
+def _excluded(runs: _Runs) -> dict[str, str]:
     """Return gates that were not applicable, and why."""
     return {entry.gate: entry.reason for run in runs for entry in run.judged.verdicts.not_applicable}
 
 
-def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
+def _why_not_asked(claim: Claim, runs: _Runs) -> str:
     reasons, gates = _excluded(runs), proving(claim.id)
     if all(gate in reasons for gate in gates):
         return reasons[gates[0]]
@@ -246,11 +220,10 @@ def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
 def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
     """Name what was looked at, as its guide is called, with the subjects in all runs: `RDMA ports [n2]; Transport
     [1-node, 2-nodes]; … and 3 more`. Gates of one guide and of the same subjects are one."""
-    by_subjects = grouped(
-        (listed([item.verdict.subject for item in by_gate[gate]]), title(gate)) for gate in by_gate if gate in shown
-    )
+    of_gates = {gate: [item.verdict.subject for item in by_gate[gate]] for gate in by_gate if gate in shown}
+    by_subjects = grouped((listed(several), title(gate)) for gate, several in of_gates.items())
     named = [f"{', '.join(dict.fromkeys(titles))} [{subjects}]" for subjects, titles in by_subjects.items()]
-    left_count = len(by_gate) - sum(map(len, by_subjects.values()))
+    left_count = len(by_gate) - len(of_gates)
     return "; ".join([*named, *([f"and {left_count} more"] if left_count else [])])
 
 
@@ -298,17 +271,10 @@ def in_words(number: Measured) -> str:
 
 def _question(number: int, claimed: Sequence[_Claimed]) -> Answer:
     claims = [claim.answer for claim in claimed]
-    marks = [claim.mark for claim in claims]
-    if Mark.FAIL in marks or Mark.INCOMPLETE in marks:
-        mark = Mark.FAIL if Mark.FAIL in marks else Mark.INCOMPLETE
-    elif all(mark is Mark.NOT_ASKED for mark in marks):
-        mark = Mark.NOT_ASKED
-    elif Mark.NOT_PROVEN in marks:
-        mark = Mark.NOT_PROVEN
-    elif Mark.NOT_ASKED in marks or Mark.PARTLY in marks:
-        mark = Mark.PARTLY
-    else:
-        mark = Mark.WARN if Mark.WARN in marks else Mark.PASS
+    marks = {claim.mark for claim in claims}
+    if Mark.NOT_ASKED in marks and len(marks) > 1:
+        marks.add(Mark.PARTLY)
+    mark = next(mark for mark in _WORST_FIRST if mark in marks)
     return Answer(
         question=number,
         mark=mark,
@@ -318,15 +284,13 @@ def _question(number: int, claimed: Sequence[_Claimed]) -> Answer:
     )
 
 
+_WORST_FIRST = (Mark.FAIL, Mark.INCOMPLETE, Mark.NOT_PROVEN, Mark.PARTLY, Mark.WARN, Mark.PASS, Mark.NOT_ASKED)
 _BAD = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
 
 
 def _causes(claimed: Sequence[_Claimed]) -> str:
     """Name the gates that made an answer fail or stay open, each once however many claims it bears on."""
-    by_cause: dict[str, list[_Evidence]] = {}
-    for claim in claimed:
-        for gate, evidence in claim.causes.items():
-            by_cause.setdefault(gate, []).extend(evidence)
+    by_cause = grouped((gate, item) for claim in claimed for gate, items in claim.causes.items() for item in items)
     shown = {gate for claim in claimed for gate in list(claim.causes)[:NAMED]}
     others = dict.fromkeys(claim.answer.why or "" for claim in claimed if not claim.causes)
     return "; ".join([*([_named(by_cause, shown)] if by_cause else []), *others])
@@ -339,9 +303,8 @@ def _line(claims: Sequence[ClaimAnswer]) -> str:
         return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))
     nodes = {node for claim in asked_claims for node in claim.nodes}
     gpus = max(claim.gpus_per_node for claim in asked_claims)
-    counted = (
-        f"{sum(claim.verdicts for claim in asked_claims)} verdicts on {many(len(nodes), 'node')} x {many(gpus, 'GPU')}"
-    )
+    verdicts = sum(claim.verdicts for claim in asked_claims)
+    counted = f"{verdicts} verdicts on {many(len(nodes), 'node')} x {many(gpus, 'GPU')}"
     # a quantity may be measured inside a node and between nodes: the wider scale comes last and is kept
     numbers = {number.name: in_words(number) for claim in asked_claims for number in claim.numbers}
     drilled = [claim.why for claim in asked_claims if claim.why and not claim.verdicts]

@@ -19,9 +19,7 @@ UNFINISHED = "did not finish"  # what a probe said before it ended: no evidence,
 _MOST = 2**63  # no counter holds more, and no comparison can overflow
 
 
-_CLOSING_LINE = re.compile(
-    r'^ {0,9}(\d{1,9}): \{"probe": "[^"\n]{1,64}", "at": "([^"\n]{1,255})", "end": ', re.MULTILINE
-)
+_CLOSINGS = re.compile(r'^ {0,9}(\d{1,9}): \{"probe": "[^"\n]{1,64}", "at": "([^"\n]{1,255})", "end": ', re.MULTILINE)
 
 Source = tuple[str, str, str]  # label of srun, node, probe
 
@@ -44,10 +42,10 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
                 continue
             others += 1
             if others <= MOST_NAMED:
-                parsed.problems.append(f"{evidence}: not a fact: {line[:60]!r}")
+                parsed.note(f"{evidence}: not a fact: {line[:60]!r}")
             if others < MOST_OTHERS:
                 continue
-            parsed.problems.append(f"{evidence}: the rest of the file was not read")
+            parsed.note(f"{evidence}: the rest of the file was not read")
             break
         source = (label[1] if label else "", record["at"], record["probe"])
         if speakers is not None and (objection := speakers.objection(source[0], record)) is not None:
@@ -63,24 +61,19 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
         if value == "":  # no name, version or id is empty: two nodes without one are not alike
             value, why = None, why or "an empty text"
         parsed.saw(record["quantity"], record["subject"], value, record["unit"], evidence, why)
-    if refusals and speakers is not None:
-        claims = ((label[1], label[2]) for label in _CLOSING_LINE.finditer(text))
-        if (by_label := speakers.as_labelled(claims)) is not None:
-            return parse(text, where, by_label)
+    by_label = speakers.as_labelled(_CLOSINGS.findall(text)) if refusals and speakers is not None else None
+    if by_label is not None:
+        return parse(text, where, by_label)
     for source, ends in closings.items():
         _close(parsed, source, ends, len(facts.get(source, ())))
     for source, places in facts.items():
         if len(ends := closings.get(source, [])) != 1 or ends[0][0] != len(places):
             _doubt(parsed, places, source[2])
-            parsed.problems.append(
-                f"{where}: {source[2]} on {source[1]} {UNFINISHED}: {len(places)} facts and no closing line"
-            )
+            parsed.note(f"{where}: {source[2]} on {source[1]} {UNFINISHED}: {len(places)} facts and no closing line")
     if others > MOST_NAMED:
-        parsed.problems.append(f"{where}: {others} lines are no facts")
+        parsed.note(f"{where}: {others} lines are no facts")
     parsed.problems += refusals.problems()
-    if not facts and not parsed.problems:
-        parsed.problems.append(f"{where}: holds no fact")
-    return parsed
+    return parsed if facts or parsed.problems else parsed.note(f"{where}: holds no fact")
 
 
 def _close(parsed: Parsed, source: Source, ends: list[tuple[int, str]], arrived: int) -> None:
@@ -91,7 +84,7 @@ def _close(parsed: Parsed, source: Source, ends: list[tuple[int, str]], arrived:
         parsed.saw(f"probe.{probe}.finished", at, True, "flag", evidence)
         return
     counts = " and ".join(str(end) for end, _ in ends)  # cut off, or written twice
-    parsed.problems.append(f"{evidence}: {probe} on {at} wrote {counts} facts, {arrived} arrived")
+    parsed.note(f"{evidence}: {probe} on {at} wrote {counts} facts, {arrived} arrived")
     why = f"{probe} says that it wrote {counts} facts, and {arrived} arrived"
     parsed.saw(f"probe.{probe}.finished", at, None, "flag", evidence, why)
 
@@ -112,18 +105,13 @@ def _record(line: str) -> dict[str, Any] | None:
         record = from_json(line, allow_inf_nan=False)
     except (ValueError, TypeError):  # TypeError: half of a surrogate pair, which cannot be encoded
         return None
-    if type(record) is not dict:
-        return None
-    is_valid = _is_closing(record) if "end" in record else _is_fact(record)
+    is_valid = type(record) is dict and (_is_closing(record) if "end" in record else _is_fact(record))
     return record if is_valid else None
 
 
 def _is_closing(record: dict[str, Any]) -> bool:
-    return (
-        record.keys() in (_CLOSING, _STAMPED)
-        and type(record["end"]) is int
-        and all(type(text) is str for key, text in record.items() if key != "end")
-    )
+    texts = (text for key, text in record.items() if key != "end")
+    return record.keys() in (_CLOSING, _STAMPED) and type(record["end"]) is int and {*map(type, texts)} == {str}
 
 
 def _is_fact(record: dict[str, Any]) -> bool:

@@ -10,7 +10,6 @@ Two decisions hold for all of them:
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import chain
 from operator import itemgetter
 from statistics import median_high
 from typing import NamedTuple
@@ -62,8 +61,6 @@ class Group(NamedTuple):
 
     def missing(self) -> tuple[str, str] | None:
         """Return (evidence, reason) if fewer devices answered than there must be."""
-        if self.counted is None and self.expected is None:
-            return None
         number = len({(fact.subject, fact.quantity) for fact in self.facts})
         if self.counted is None:
             few = number < (self.expected or 0)
@@ -74,19 +71,17 @@ class Group(NamedTuple):
         return (self.counted.evidence, f"{number} of {self.counted.value} answered") if few else None
 
 
-def facts_of(gate: Gate, observed: Seen) -> dict[str, list[Observation]]:
-    """Return quantity -> observations. Of the gate's own name those of devices: its subjects have values already."""
+def facts_of(gate: Gate, observed: Seen) -> list[Observation]:
+    """Return what the gate's facts say. Of its own name only that of devices: its subjects have values already."""
     several: dict[str, list[Observation]] = {}
     for name in gate.fold.facts:
         several |= observed.starting_with(name[:-1]) if name.endswith("*") else {name: observed.of(name)}
-    if gate.id in several:
-        several[gate.id] = [fact for fact in several[gate.id] if "/" in fact.subject]
-    return several
+    return [fact for name, of in several.items() for fact in of if name != gate.id or "/" in fact.subject]
 
 
 def groups(gate: Gate, observed: Seen, run: Run) -> list[Group]:
     of = gate.fold.of or _asked_of_each(gate)
-    facts = list(chain.from_iterable(facts_of(gate, observed).values()))
+    facts = facts_of(gate, observed)
     of_subjects = by_node(facts) if gate.per == "node" else {JOB: facts} if facts else {}
     if "." in of:
         # said of the node as a whole: nvidia-smi lists no process on any GPU
@@ -146,7 +141,7 @@ def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     """Give each different answer of a subject's devices once, with the devices that gave it.
 
     Absence is not equality: what all nodes lack is unknown; where most lack it, those that do are not alike."""
-    values = [fact.value for fact in chain.from_iterable(facts_of(gate, observed).values()) if fact.value is not None]
+    values = [fact.value for fact in facts_of(gate, observed) if fact.value is not None]
     lacking = values.count(ABSENT)
     for group in groups(gate, observed, run):
         for equal in grouped((f"{fact.value!r} {fact.why}", fact) for fact in group.facts).values():
@@ -226,7 +221,7 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     values: dict[str, dict[str, str]] = {}
     silent: dict[str, Observation] = {}
     evidence: dict[str, str] = {}
-    for fact in chain.from_iterable(facts_of(gate, observed).values()):
+    for fact in facts_of(gate, observed):
         evidence.setdefault(fact.subject, fact.evidence)
         if isinstance(fact.value, list):
             entries = (entry.rpartition("=") for entry in fact.value)
@@ -238,11 +233,9 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     for node, fact in silent.items():
         derived.saw(gate.id, node, None, "count", fact.evidence, fact.why or "no list arrived")
     for node, known in settings.items():
-        if len(settings) < 2:
-            derived.saw(gate.id, node, None, "count", evidence[node], ALONE)
-            continue
-        if not usual:
-            derived.saw(gate.id, node, None, "count", evidence[node], "no node has one")
+        if len(settings) < 2 or not usual:
+            why = ALONE if len(settings) < 2 else "no node has one"
+            derived.saw(gate.id, node, None, "count", evidence[node], why)
             continue
         own = {name: known.get(name, ABSENT) for name in usual}
         different = [f"{name}: {own[name]}, {says}" for name, (value, says) in usual.items() if own[name] != value]
@@ -258,10 +251,8 @@ def _usual(settings: dict[str, dict[str, str]]) -> dict[str, tuple[str | None, s
         if set(counts) == {ABSENT}:
             continue
         value, number = counts.most_common(1)[0]
-        if number * 2 > len(settings):
-            usual[name] = value, f"{number} of {len(settings)} have {value}"
-        else:
-            usual[name] = None, f"{len(counts)} different values and no majority"
+        none = (None, f"{len(counts)} different values and no majority")
+        usual[name] = (value, f"{number} of {len(settings)} have {value}") if number * 2 > len(settings) else none
     return usual
 
 

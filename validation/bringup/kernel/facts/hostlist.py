@@ -9,7 +9,7 @@ from bringup.kernel.errors import UsageError
 
 _PART = re.compile(r"[^\[\],]*(\[[^\[\]]*\][^\[\],]*)*")
 _GLUED = re.compile(r"[\d\]]\[|\][\d\[]")  # numbers beside numbers
-_PIECE = re.compile(r"\[(?P<ranges>[^\]]*)\]|(?P<text>[^\[]+)")
+_PIECE = re.compile(r"\[([^\]]*)\]|([^\[]+)")  # ranges, or text
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ENDS_WITH_NUMBER = re.compile(r"(.*?)([0-9]{1,18})")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")
@@ -20,13 +20,10 @@ FEW = 4  # names that need no short form
 def expand(text: str) -> list[str]:
     """Expand `n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError if it is not a node list."""
     names: list[str] = []
-    for part in _split(text):
+    for part in filter(None, re.split(r",(?![^\[]*\])\s*", text.strip())):  # at commas outside brackets
         if _PART.fullmatch(part) is None:
             raise UsageError(f"{part!r} is not a Slurm node list")
-        pieces = [
-            [piece["text"]] if piece["ranges"] is None else _numbers(piece["ranges"], part)
-            for piece in _PIECE.finditer(part)
-        ]
+        pieces = [[words] if words else _numbers(ranges, part) for ranges, words in _PIECE.findall(part)]
         is_uneven = any(len({*map(len, piece)}) > 1 for piece in pieces)
         if is_uneven and _GLUED.search(part) and not part.endswith("]"):
             raise UsageError(f"{part!r} can be read in several ways: Slurm takes no text behind the last bracket")
@@ -88,11 +85,6 @@ def named(text: str) -> list[str]:
         return expand(text)
     except UsageError:
         return [text]
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas outside brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])\s*", text.strip()) if part]
 
 
 def _numbers(ranges: str, part: str) -> list[str]:

@@ -21,16 +21,20 @@ class Parsed:
 
     def saw(
         self, quantity: str, subject: str, value: Value | None, unit: str, evidence: str, why: str | None = None
-    ) -> None:
-        self.observations.append(
-            Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence=evidence, why=why)
-        )
+    ) -> Parsed:
+        seen = Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence=evidence, why=why)
+        self.observations.append(seen)
+        return self
+
+    def note(self, problem: str) -> Parsed:
+        self.problems.append(problem)
+        return self
 
     def whole_lines(self, text: str, where: str) -> list[str]:
         """Return lines that a tool wrote to the end. A last line without its line feed was cut off: a problem."""
         *complete, last = lines(text)
         if last:
-            self.problems.append(f"{where}:{len(complete) + 1}: cut off: {last[-60:]!r}")
+            self.note(f"{where}:{len(complete) + 1}: cut off: {last[-60:]!r}")
         return complete
 
     def add(self, other: Parsed) -> Parsed:
@@ -44,9 +48,8 @@ class Seen:
 
     def __init__(self, observations: Iterable[Observation], beside: Seen | None = None) -> None:
         """beside: what was seen before."""
-        self._by_quantity: dict[str, list[Observation]] = {}
-        if beside is not None:
-            self._by_quantity = {quantity: list(known) for quantity, known in beside._by_quantity.items()}
+        known = {} if beside is None else beside._by_quantity
+        self._by_quantity: dict[str, list[Observation]] = {name: list(several) for name, several in known.items()}
         for observation in observations:
             self._by_quantity.setdefault(observation.quantity, []).append(observation)
 
@@ -64,9 +67,7 @@ class Seen:
 
     def under(self, *prefixes: str) -> list[Observation]:
         """Return observations of all quantities that start with one of the prefixes."""
-        return [
-            seen for quantity, several in self._by_quantity.items() if quantity.startswith(prefixes) for seen in several
-        ]
+        return [seen for name, several in self._by_quantity.items() if name.startswith(prefixes) for seen in several]
 
 
 def lines(text: str) -> list[str]:

@@ -80,20 +80,16 @@ def read_text(parsed: Parsed, path: Path, where: str) -> str | None:
     is a problem; so is the end of one that is too long."""
     try:
         most = files.MOST_OF_A_LOG if path.suffix in _LOGS else files.MOST_BYTES
-        content = files.read(path, _above_raw(path), most)
+        run_folder = next(folder.parent for folder in path.parents if folder.name == RAW)
+        content = files.read(path, run_folder, most)  # no part of what is in raw/ may be a link, raw/ neither
     except OSError as error:
-        parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
+        parsed.note(f"{where}: cannot be read: {error.strerror}")
         return None
     if content.left_out:
-        parsed.problems.append(f"{where}: its last {content.left_out} bytes were not read: it is longer than others")
+        parsed.note(f"{where}: its last {content.left_out} bytes were not read: it is longer than others")
         if where in _NEVER_IN_PART:
             return None
     return shortened(content.text) if path.suffix in _LOGS else content.text
-
-
-def _above_raw(path: Path) -> Path:
-    """Return the run's folder: no part of what is in raw/ may be a link, raw/ neither."""
-    return next(folder.parent for folder in path.parents if folder.name == RAW)
 
 
 def step_beside(path: Path) -> str | None:

@@ -16,7 +16,7 @@ from bringup.kernel.facts.run_folder import Training, read_run
 from bringup.kernel.judge.verdict import Requirement, of_unknown_gate
 from bringup.kernel.plan import catalogue, ceiling, own, rounds, scope
 from bringup.kernel.plan import subjects as naming
-from bringup.kernel.plan.gate import Fixed, Gate, Per, Requested
+from bringup.kernel.plan.gate import Fixed, Gate, Gates, Per, Requested
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones, value_in_words
@@ -42,7 +42,7 @@ class Judged:
     problems: list[str]
     verdicts: Verdicts
     training: Training | None = None  # None: not a training phase, or the training did not finish
-    own: catalogue.Gates = field(default_factory=dict)  # checks of the site
+    own: Gates = field(default_factory=dict)  # checks of the site
     names: Names = field(default_factory=dict)  # of its GPUs
     seal: Seal | None = None  # None: it was not closed
 
@@ -94,7 +94,7 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = catalogue.NONE) -> Verdicts:
+def judge(run: Run, profile: Profile, parsed: Parsed, own: Gates = catalogue.NONE) -> Verdicts:
     """Return a verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
     observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
     not_applicable = scope.not_applicable(run, profile.not_applicable)
@@ -124,20 +124,16 @@ def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = cat
 
 def is_fault_or_gap(verdict: Verdict) -> bool:
     """Say whether it is a fail, or evidence is missing. A number without a limit is neither."""
-    return verdict.outcome is Outcome.FAIL or (
-        verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.UNDECLARED
-    )
+    is_gap = verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.UNDECLARED
+    return is_gap or verdict.outcome is Outcome.FAIL
 
 
 def stops(verdict: Verdict) -> bool:
     """Say whether later phases would be meaningless after this verdict. A gate that only warns does not stop them, nor
     does a check of the site."""
     gate = catalogue.GATES.get(verdict.gate)
-    if verdict.gate.startswith(own.PREFIX):
-        return False
-    if gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN):
-        return False
-    return is_fault_or_gap(verdict)
+    goes_on = gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN)
+    return not goes_on and not verdict.gate.startswith(own.PREFIX) and is_fault_or_gap(verdict)
 
 
 def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
@@ -162,9 +158,7 @@ def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, observed
     """Add the links of rounds that were chosen during the run. Each round was recorded before it was measured, so a
     link without a result is reported as missing. Planned links are never removed."""
     nodes = set(run.nodes)
-    chosen = [
-        link for quantity, link in observed if quantity == rounds.ROUND and nodes.issuperset(naming.nodes_of(link))
-    ]
+    chosen = [link for name, link in observed if name == rounds.ROUND and nodes.issuperset(naming.nodes_of(link))]
     for gate_id, named in pairs.items():
         gate = catalogue.GATES.get(gate_id)
         if gate is not None and gate.per == "link" and gate.phases and run.phase in gate.phases:
@@ -195,7 +189,7 @@ class _Judging:
     seen: ByPair
     outcomes: dict[tuple[str, str], Outcome]
     planned: set[str]  # gates
-    gates: catalogue.Gates
+    gates: Gates
     undeclared: set[str] = field(default_factory=set)  # gates
 
     def gate(self, gate_id: str, subjects: list[str]) -> list[Verdict]:
@@ -262,9 +256,8 @@ class _Judging:
         if against.undeclared is not None:
             strict = self.run.site is not None and self.run.site.says.get("strict") is True
             key = against.gate.id, subject
-            return against.without_limit(
-                subject, [*self.seen.get(key, []), *self._at_sizes.get(key, [])], strict=strict
-            )
+            seen = [*self.seen.get(key, []), *self._at_sizes.get(key, [])]
+            return against.without_limit(subject, seen, strict=strict)
         judged = [
             against.compared(seen)
             if (why := self._too_fast(against.gate, seen)) is None
@@ -309,21 +302,16 @@ class _Judging:
             if len(shown) > 1:
                 contradictory[subject] = f"says both {' and '.join(sorted(shown))}"
         values = {subject: seen.value for subject, seen in first.items() if seen.value is not None}
-        at_fault = {
-            subject
-            for subject in subjects
-            for other in gate.decided_by
-            if self.outcomes.get((other, subject)) is Outcome.FAIL
-        }
+        deciding = [(other, subject) for subject in subjects for other in gate.decided_by]
+        at_fault = {subject for other, subject in deciding if self.outcomes.get((other, subject)) is Outcome.FAIL}
         try:
             different = odd_ones(against.rule, values, against.limit, at_fault) if values else {}
         except RuleError as error:
-            return [
-                against.verdict(subject, Outcome.INCOMPLETE, Kind.UNKNOWN, None, str(error)) for subject in subjects
-            ]
+            return [against.verdict(each, Outcome.INCOMPLETE, Kind.UNKNOWN, None, str(error)) for each in subjects]
         different |= contradictory
         too_few = f"compared with too few: {len(values)} of {len(subjects)} are known"
-        is_too_few = len(values) < _fewest(gate, against.rule)
+        # one value always equals itself; a gate that is planned for a single node, too, compares values inside that one
+        is_too_few = len(values) < (FEWEST_PEERS if against.rule == "near_peers" else min(gate.min_nodes, 2))
         verdicts = []
         for subject in subjects:
             observation = first.get(subject)
@@ -340,28 +328,20 @@ class _Judging:
         return verdicts
 
 
-def _fewest(gate: Gate, rule: str) -> int:
-    """How many values a comparison needs: two, because one value always equals itself. A gate that is planned for a
-    single node, too, compares values inside that node, so one is enough."""
-    return FEWEST_PEERS if rule == "near_peers" else min(gate.min_nodes, 2)
-
-
 def _unexpected(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested, possibly from another run. Slurm's own tables name all nodes, so
     they are ignored here, and what gates take from them."""
     scale = naming.scale_name(len(run.nodes))
     known = {*run.nodes, naming.JOB, scale, *(subject for subjects in run.planned.values() for subject in subjects)}
-    of_tables = ("slurm.", "probe.", "pair.")
     others = {seen.subject for seen in parsed.observations if seen.subject not in known}
     others = {subject for subject in others if not known.issuperset(naming.nodes_of(subject))}
     foreign = (seen for seen in parsed.observations if seen.subject in others)
-    unexpected = sorted(
-        {seen.subject for seen in foreign if not (seen.quantity.startswith(of_tables) or _is_of_slurm(seen.quantity))}
-    )
+    unexpected = sorted({seen.subject for seen in foreign if not _is_of_a_table(seen.quantity)})
     return [f"evidence about {', '.join(unexpected)}, which this run did not request"] if unexpected else []
 
 
 @cache
-def _is_of_slurm(quantity: str) -> bool:
+def _is_of_a_table(quantity: str) -> bool:
     gate = catalogue.GATES.get(quantity)
-    return gate is not None and any(fact.startswith("slurm.") for fact in gate.fold.facts)
+    of_slurm = gate is not None and any(fact.startswith("slurm.") for fact in gate.fold.facts)
+    return of_slurm or quantity.startswith(("slurm.", "probe.", "pair."))

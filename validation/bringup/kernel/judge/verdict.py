@@ -68,17 +68,11 @@ class Requirement:
         unit = self.gate.unit
         return None if seen.unit == unit else f"observed in {seen.unit}, the gate is in {unit}"
 
-    def verdict(
-        self,
-        subject: str,
-        outcome: Outcome,
-        kind: Kind,
-        seen: Observation | None,
-        cause: str | None,
-        remark: str | None = None,
-    ) -> Verdict:
+    def verdict(self, subject: str, outcome: Outcome, kind: Kind, seen: Observation | None, why: str | None) -> Verdict:
+        """Make a verdict. why: its cause; of a value that was judged the remark, and the cause unless it passed."""
         value = None if seen is None else seen.value
-        is_miss = kind is Kind.JUDGED and outcome is not Outcome.PASS
+        is_judged = kind is Kind.JUDGED
+        is_miss = is_judged and outcome is not Outcome.PASS
         return Verdict(
             gate=self.gate.id,
             subject=subject,
@@ -90,18 +84,18 @@ class Requirement:
             limit=self.limit,
             at=self.at,
             basis=self.basis,
-            observed=NOTHING if seen is None or value is None else _shown(seen, remark),
+            observed=NOTHING if seen is None or value is None else _shown(seen, why if is_judged else None),
             expected=self.in_words,
             fails=self.fails(value) if is_miss and value is not None else None,
             evidence="none" if seen is None else seen.evidence,
-            cause=cause,
+            cause=why if is_miss or not is_judged else None,
             fix=self.gate.fix,
             action=self.gate.helps if is_miss else None,
         )
 
     def judged(self, seen: Observation, good: bool, remark: str | None) -> Verdict:
         outcome = Outcome.PASS if good else self.gate.severity
-        return self.verdict(seen.subject, outcome, Kind.JUDGED, seen, None if good else remark, remark)
+        return self.verdict(seen.subject, outcome, Kind.JUDGED, seen, remark)
 
     def unknown(self, seen: Observation, why: str) -> Verdict:
         """Judge an observation that says nothing about the gate."""

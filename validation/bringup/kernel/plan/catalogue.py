@@ -2,7 +2,7 @@
 
 The first document of a file is its policy, read here. The second one holds drills (drill/catalogue.py)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from bringup.kernel.errors import FileError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.claims import CLAIMS
-from bringup.kernel.plan.gate import Gate
+from bringup.kernel.plan.gate import Gate, Gates
 from bringup.kernel.plan.rules import RULES
 from bringup.kernel.records import Action, Record
 
@@ -102,7 +102,6 @@ def by_id(records: Iterable[T]) -> dict[str, T]:
 
 OF_FILES = {path: read(path) for path in (CHECKS / f"{name}.yaml" for name in FILES)}
 GATES: dict[str, Gate] = by_id(gate for gates in OF_FILES.values() for gate in gates)
-Gates = Mapping[str, Gate]
 NONE: Gates = {}
 
 

@@ -145,6 +145,8 @@ class Gate(Record):
         return self.guide.page if self.command else f"docs/{self.guide.page}.md#{self.id}"
 
 
+Gates = Mapping[str, Gate]
+
 _PLACE = re.compile(r"\{(\w+)\}")
 PLACES = ("node", "nodes", "node_count", "gpus", "run", "job", "profile", "script")
 """Places in a command: one node that failed, all nodes of the run (n0,n1), their number, GPUs per node, the run's

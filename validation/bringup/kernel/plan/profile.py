@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from bringup.kernel.errors import FileError
 from bringup.kernel.plan import ceiling, profile_text, transports
 from bringup.kernel.plan.ceiling import Machine
 from bringup.kernel.plan.expectation import Applied, Expectation
-from bringup.kernel.plan.gate import Gate
+from bringup.kernel.plan.gate import Gate, Gates
 from bringup.kernel.plan.rules import allowed
 from bringup.kernel.records import NotApplicable, Record
 
@@ -86,7 +86,7 @@ def portable(name_or_path: str) -> str:
     return name_or_path if path.parent == PROFILES and path.stem == name_or_path else str(path.resolve())
 
 
-def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
+def load(name_or_path: str, gates: Gates | None = None) -> Profile:
     """Load the profile with everything it extends merged in; checked against the gates, where they are given. Raises
     FileError."""
     path = find(name_or_path)
@@ -96,7 +96,7 @@ def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
     return profile
 
 
-def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Profile:
+def parse(text: str, where: str, gates: Gates | None = None) -> Profile:
     """Parse one profile text, `extends` left as it is. Raises FileError: file, line, key, and what was meant."""
     try:
         profile = Profile.model_validate(profile_text.read(text, where))
@@ -107,16 +107,14 @@ def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Pro
     return profile
 
 
-def _resolve(path: Path, chain: tuple[str, ...], gates: Mapping[str, Gate] | None) -> Profile:
+def _resolve(path: Path, chain: tuple[str, ...], gates: Gates | None) -> Profile:
     profile = parse(profile_text.text_of(path, "profile "), str(path), gates)
     if profile.name in chain:
         raise FileError(f"{path}: extends itself through {' -> '.join(chain)}")
     return resolved(profile, path.parent, gates, chain)
 
 
-def resolved(
-    profile: Profile, folder: Path, gates: Mapping[str, Gate] | None = None, chain: tuple[str, ...] = ()
-) -> Profile:
+def resolved(profile: Profile, folder: Path, gates: Gates | None = None, chain: tuple[str, ...] = ()) -> Profile:
     """Return the profile with what it extends merged in. folder: of its file. Raises FileError."""
     if profile.extends is None:
         return profile
@@ -132,18 +130,15 @@ def over(base: Profile, profile: Profile) -> Profile:
     """Return `base` with what `profile` says in place of what it said."""
     own = profile.model_copy(update={"extends": None})
     not_applicable = {entry.gate for entry in profile.not_applicable}
+    kept = [entry for entry in base.not_applicable if entry.gate not in not_applicable | set(profile.expect)]
+    numbers = {name: known for name, known in profile.machine if known is not None}
     return profile.model_copy(
         update={
             "extends": None,
             # what this profile expects again is applicable again
             "expect": {gate: e for gate, e in base.expect.items() if gate not in not_applicable} | profile.expect,
-            "not_applicable": [
-                *(entry for entry in base.not_applicable if entry.gate not in not_applicable | set(profile.expect)),
-                *profile.not_applicable,
-            ],
-            "machine": base.machine.model_copy(
-                update={name: known for name, known in profile.machine if known is not None}
-            ),
+            "not_applicable": [*kept, *profile.not_applicable],
+            "machine": base.machine.model_copy(update=numbers),
             "workload": profile.workload or base.workload,
             "recognised": profile.recognised or base.recognised,
             "own": None if not base.is_open else own if base.own is None else over(base.own, own),
@@ -156,7 +151,7 @@ def dump(profile: Profile) -> str:
     return profile_text.dump(profile.model_dump(exclude_none=True))
 
 
-def check(profile: Profile, gates: Mapping[str, Gate], where: str = "") -> None:
+def check(profile: Profile, gates: Gates, where: str = "") -> None:
     """Check a profile with all that it extends. Raises FileError."""
     for wrong in [*_against(profile, gates), *([] if profile.own else _without_a_ceiling(profile))]:
         raise FileError(f"{where or f'profile {profile.name}'}: {wrong}")
@@ -182,7 +177,7 @@ def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
                 yield _Wrong(("expect", gate, "one_of", place), why)
 
 
-def _against(profile: Profile, gates: Mapping[str, Gate]) -> Iterator[_Wrong]:
+def _against(profile: Profile, gates: Gates) -> Iterator[_Wrong]:
     """Entries for a gate that does not exist, in another unit, or in another direction than the gate's. A profile gives
     numbers, never rules."""
     named = [(("expect", gate), gate) for gate in profile.expect]

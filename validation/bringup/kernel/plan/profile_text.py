@@ -48,9 +48,8 @@ class _Loader(_Safe):
                 continue
             key, line = key_node.value, key_node.start_mark.line + 1
             if key in lines:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key} is given twice, first in line {lines[key]}; keep one", key_node.start_mark
-                )
+                twice = f"{key} is given twice, first in line {lines[key]}; keep one"
+                raise yaml.constructor.ConstructorError(None, None, twice, key_node.start_mark)
             lines[key] = line
         return super().construct_mapping(node, deep)
 
@@ -192,13 +191,9 @@ def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     """Return the keys that the record at this place accepts."""
     annotation: Any = model
     for part in place:
-        kind = _record_of(annotation)
-        if kind is not None and part in kind.model_fields:
-            annotation = kind.model_fields[str(part)].annotation
-        else:  # an entry of a list or of a mapping
-            annotation = _inside(annotation)
-    kind = _record_of(annotation)
-    return list(kind.model_fields) if kind is not None else []
+        fields = _fields_of(annotation)  # else: an entry of a list or of a mapping
+        annotation = fields[str(part)].annotation if part in fields else _inside(annotation)
+    return list(_fields_of(annotation))
 
 
 def _options(annotation: Any) -> list[Any]:
@@ -210,9 +205,10 @@ def _options(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _record_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the record class in `Machine` or `Machine | None`."""
-    return next((kind for kind in _options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+def _fields_of(annotation: Any) -> dict[str, Any]:
+    """Return the fields of the record in `Machine` or `Machine | None`; empty: it is none."""
+    kinds = (kind for kind in _options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel))
+    return next((kind.model_fields for kind in kinds), {})
 
 
 def _inside(annotation: Any) -> Any:

@@ -72,11 +72,7 @@ def circle_rounds(nodes: Sequence[str]) -> list[int]:
 
 
 def ordered_pairs(nodes: Sequence[str]) -> list[Pair]:
-    return [
-        (node, nodes[(place + number) % len(nodes)])
-        for number in circle_rounds(nodes)
-        for place, node in enumerate(nodes)
-    ]
+    return [(node, nodes[(at + step) % len(nodes)]) for step in circle_rounds(nodes) for at, node in enumerate(nodes)]
 
 
 def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:

@@ -69,10 +69,8 @@ def _one_of(value: Value, expected: Limit) -> bool:
     strange = [part for part in parts if part.startswith(UNRECOGNISED)]
     if strange and all(part in expected for part in parts if part not in strange):
         name = strange[0].removeprefix(UNRECOGNISED)
-        raise RuleError(
-            f"{name} is not known to this version, which cannot say whether it is expected here; "
-            f"a profile that names {strange[0]} accepts it"
-        )
+        says = f"{name} is not known to this version, which cannot say whether it is expected here"
+        raise RuleError(f"{says}; a profile that names {strange[0]} accepts it")
     return False
 
 
@@ -141,7 +139,7 @@ def odd_ones(
     if rule == "near_peers":
         numbers = {subject: _number(value, "observed") for subject, value in values.items()}
         return _far_below(numbers, _number(expected, "expected"))
-    keys = {subject: _key(value) for subject, value in values.items()}
+    keys = {subject: ", ".join(value) if isinstance(value, list) else str(value) for subject, value in values.items()}
     counts = Counter(keys.values())
     if rule == "all_distinct":
         sharing = grouped((key, subject) for subject, key in keys.items())
@@ -156,19 +154,12 @@ def _without_majority(keys: Mapping[str, str], at_fault: Collection[str]) -> dic
     sound = [subject for subject in keys if subject not in at_fault]
     right = {keys[subject] for subject in sound}
     if len(right) == 1 and len(sound) < len(keys):
-        return {subject: f"{_has(sound)} {keys[sound[0]]}" for subject, key in keys.items() if key not in right}
+        who = f"{sound[0]} has" if len(sound) == 1 else f"{', '.join(sound[:3])} have"
+        return {subject: f"{who} {keys[sound[0]]}" for subject, key in keys.items() if key not in right}
     if len(keys) > 2:
         return dict.fromkeys(keys, f"{len(set(keys.values()))} different values and no majority")
-    return {
-        subject: f"{peer} has {key}, and no majority says which is right"
-        for subject in keys
-        for peer, key in keys.items()
-        if peer != subject
-    }
-
-
-def _has(subjects: list[str]) -> str:
-    return f"{subjects[0]} has" if len(subjects) == 1 else f"{', '.join(subjects[:3])} have"
+    why = "and no majority says which is right"
+    return {subject: f"{peer} has {key}, {why}" for subject in keys for peer, key in keys.items() if peer != subject}
 
 
 def _far_below(values: Mapping[str, float], share: float) -> dict[str, str]:
@@ -177,12 +168,5 @@ def _far_below(values: Mapping[str, float], share: float) -> dict[str, str]:
     median = statistics.median(values.values())
     spread = statistics.median(abs(value - median) for value in values.values())
     allowed = max(PEER_DEVIATIONS * spread, share * abs(median))
-    return {
-        subject: f"the median of {len(values)} is {median:.4g}"
-        for subject, value in values.items()
-        if median - value > allowed
-    }
-
-
-def _key(value: Value) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)
+    why = f"the median of {len(values)} is {median:.4g}"
+    return {subject: why for subject, value in values.items() if median - value > allowed}

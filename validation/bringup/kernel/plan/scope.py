@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from bringup.kernel.plan import variants
-from bringup.kernel.plan.catalogue import NONE, Gates, of_phase
+from bringup.kernel.plan.catalogue import NONE, of_phase
 from bringup.kernel.plan.claims import CLAIMS
+from bringup.kernel.plan.gate import Gates
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.plan.subjects import subjects
 from bringup.kernel.records import NotApplicable, Run
@@ -24,7 +25,7 @@ def plan(
     pair_rounds: of the pairwise phase; None: the default. own: checks of the site.
     """
     planned = {
-        gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes, pair_rounds, gate.max_nodes)
+        gate.id: subjects(gate, phase, nodes, ranks_per_node, pair_rounds)
         for gate in of_phase(phase, own)
         if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node
     }
@@ -35,9 +36,7 @@ WHOLE_NODES = (
     "the partition gives whole nodes to a job (OverSubscribe=EXCLUSIVE or Exclusive=NODE, TOPO): two never share one"
 )
 SWITCHED = ("nccl.pair.topology", "nccl.pair.slowest.between")
-ONE_SWITCH = (
-    "Slurm's topology does not divide these nodes into several switches or blocks, one of which has two of them"
-)
+ONE_LEAF = "Slurm's topology does not divide these nodes into several switches or blocks, one of which has two of them"
 _OF_SHARING = {claim.id for claim in CLAIMS if claim.of_sharing}
 NOT_SHARED = "the site file says that each job takes whole nodes (jobs_share_nodes): nothing has to keep two jobs apart"
 
@@ -75,7 +74,7 @@ def without_switches(phase: str, leaves: Mapping[str, str] | None) -> list[NotAp
     sizes = Counter((leaves or {}).values())
     if leaves is None or (len(sizes) > 1 and max(sizes.values()) > 1):
         return []
-    return [NotApplicable(gate=gate.id, reason=ONE_SWITCH) for gate in of_phase(phase) if gate.id in SWITCHED]
+    return [NotApplicable(gate=gate.id, reason=ONE_LEAF) for gate in of_phase(phase) if gate.id in SWITCHED]
 
 
 def not_applicable(run: Run, declared: list[NotApplicable]) -> list[NotApplicable]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bringup.kernel.characters import many
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import rounds
-from bringup.kernel.plan.gate import Per, RequestedField
+from bringup.kernel.plan.gate import Gate, RequestedField
 from bringup.kernel.records import Run
 
 JOB = "job"
@@ -101,18 +101,14 @@ def shared_node(pairs: Iterable[str]) -> str | None:
     return common.pop() if len(common) == 1 else None
 
 
-def subjects(
-    per: Per,
-    phase: str,
-    nodes: list[str],
-    ranks_per_node: int,
-    min_nodes: int = 1,
-    pair_rounds: int | None = None,
-    max_nodes: int | None = None,
-) -> list[str]:
-    wide = phase == "nccl_monitoring"
-    steps = [full_scale(len(nodes), ranks_per_node)] if wide else scales(len(nodes), ranks_per_node)
-    match per:
+def scales_of(phase: str, nodes: int, ranks_per_node: int) -> list[Scale]:
+    """Return the scales that a phase measures: the watched collectives run on all nodes only."""
+    return [full_scale(nodes, ranks_per_node)] if phase == "nccl_monitoring" else scales(nodes, ranks_per_node)
+
+
+def subjects(gate: Gate, phase: str, nodes: list[str], ranks_per_node: int, pair_rounds: int | None) -> list[str]:
+    steps, most = scales_of(phase, len(nodes), ranks_per_node), gate.max_nodes
+    match gate.per:
         case "job":
             return [JOB]
         case "node":
@@ -120,13 +116,13 @@ def subjects(
         case "rank":
             return rank_subjects(nodes, ranks_per_node)
         case "scale":
-            return [step.name for step in steps if step.nodes >= min_nodes]
+            return [step.name for step in steps if step.nodes >= gate.min_nodes]
         case "pair":
             return [f"{writer}->{reader}" for writer, reader in rounds.ordered_pairs(nodes)]
         case "link":
             return [rounds.link_name(pair) for pairs in rounds.in_advance(nodes, pair_rounds) for pair in pairs]
         case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
-            return [step.name for step in steps if step.ranks > 1 and (max_nodes is None or step.nodes <= max_nodes)]
+            return [step.name for step in steps if step.ranks > 1 and (most is None or step.nodes <= most)]
 
 
 def pair_rounds(nodes: list[str], requested_rounds: str) -> int | None:

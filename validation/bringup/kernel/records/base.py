@@ -27,7 +27,6 @@ else:  # login hosts of Ubuntu 22.04 have Python 3.10
             return str(self.value)
 
 
-SCHEMA_VERSION: Literal[1] = 1
 KNOWN = Path(__file__).resolve().parents[3] / "known"  # tables with their sources
 
 Value = bool | int | float | str | list[str]
@@ -78,7 +77,7 @@ class Versioned(Record):
 
     BY_EYE: ClassVar[bool] = False  # people read the file: its lists of numbers and words are not one to a line
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
 
 
 class Outcome(StrEnum):

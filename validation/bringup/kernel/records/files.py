@@ -28,14 +28,14 @@ MOST_OF_A_LOG = 2**27
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_KINDS = (
-    (stat.S_ISLNK, "a link"),
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 class Content(NamedTuple):
@@ -137,8 +137,7 @@ def _folder(beneath: Path, parts: tuple[str, ...]) -> Iterator[int]:
 
 def _refuse_other_than_files(name: str, folder: int, path: Path) -> None:
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), None)
-    if kind is not None:
+    if kind := _KINDS.get(stat.S_IFMT(mode)):
         raise NotAFile(22, f"{kind} is in the place of a file", str(path))
 
 
@@ -174,8 +173,7 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
                 elif entry.is_dir(follow_symlinks=False):
                     waiting.append(path)
                 else:
-                    mode = entry.stat(follow_symlinks=False).st_mode
-                    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "no file")
+                    kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode), "no file")
                     others[path] = f"{kind}; it was not read"
         os.close(fd)
     return sorted(files), others

@@ -43,9 +43,8 @@ its RAS service, without which it goes on."""
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Return the pattern with a limit for each `.*`, `\\S*`, `\\w+`."""
-    return re.compile(
-        re.sub(r"(\.|\\[Sw])([*+])", lambda gap: f"{gap[1]}{{{int(gap[2] == '+')},{_GAP}}}", pattern), re.MULTILINE
-    )
+    limited = re.sub(r"(\.|\\[Sw])([*+])", lambda gap: f"{gap[1]}{{{int(gap[2] == '+')},{_GAP}}}", pattern)
+    return re.compile(limited, re.MULTILINE)
 
 
 def _needed(pattern: re.Pattern[str]) -> str:

@@ -18,7 +18,7 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.readers.known import right_values
+from bringup.readers.known import vendors
 from bringup.readers.node_states import Node
 from bringup.report.render import render
 from bringup.report.text import shown_path
@@ -222,7 +222,7 @@ def _shell(facts: Facts) -> Finding:
 def _variables(facts: Facts) -> Finding:
     """Look at variables that reach the jobs, from the site file and this shell."""
     declared = {} if facts.declared is None else facts.declared.environment
-    pinned = right_values.pinned({**os.environ, **declared})
+    pinned = vendors.pinned({**os.environ, **declared})
     if not pinned:
         return Finding("PASS", "none pins a choice of NCCL, or changes what is computed")
     return Finding(
