@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
 from bringup import registry
-from bringup.cli.arguments import with_runs
 from bringup.cli.verbs import VERBS
 from bringup.kernel.characters import Printable, meant
 from bringup.kernel.errors import BringupError
-from bringup.verb import CANNOT_TELL, FOR_SCRIPTS, GROUPS, complain
+from bringup.verb import CANNOT_TELL, FOR_SCRIPTS, GROUPS, RunName, complain
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 FIRST = """\
@@ -81,14 +80,23 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         from bringup.kernel.results import REPOSITORY  # not for every start: it takes 0.1 s
 
         if not (REPOSITORY / "infrastructure-validation").is_dir():
-            top.error(
-                f"{arguments.verb} starts scripts of a checkout, and this bringup has none: clone it, then run "
-                "`make venv`"
-            )
+            cure = "clone it, then run `make venv`"
+            top.error(f"{arguments.verb} starts scripts of a checkout, and this bringup has none: {cure}")
     arguments.options = options
     for name, value in list(vars(arguments).items()):
-        setattr(arguments, name, with_runs(value))
+        setattr(arguments, name, _with_runs(value))
     return arguments
+
+
+def _with_runs(value: object) -> object:
+    """Put folders in place of names of runs. Raises RunError."""
+    if isinstance(value, list):
+        return [_with_runs(each) for each in value]
+    if not isinstance(value, RunName):
+        return value
+    from bringup.report import known_runs  # not for every start
+
+    return known_runs.called(value.name, value.what)
 
 
 def _verb(argv: list[str] | None) -> int:

@@ -12,22 +12,10 @@ from bringup.kernel import judge, results
 from bringup.kernel.errors import BringupError, UsageError
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Mark, Outcome, worst
-from bringup.report import (
-    bundle,
-    collection,
-    document,
-    explain,
-    known_runs,
-    links,
-    next_steps,
-    outputs,
-    page,
-    terminal,
-    text,
-    ticket,
-    write,
-)
+from bringup.report import bundle, collection, document, explain, links, outputs, page, terminal, text, ticket, write
 from bringup.report.junit import junit
+from bringup.report.known_runs import newest_first
+from bringup.report.next_steps import counted
 from bringup.report.prometheus import prometheus
 from bringup.run import node_lines, signature
 from bringup.verb import CANNOT_TELL, complain, named_profile
@@ -36,7 +24,7 @@ PAGE = "report.html"
 
 
 def do_runs(arguments: argparse.Namespace) -> int:
-    known = known_runs.newest_first()
+    known = newest_first()
     if not known:
         raise UsageError("no run is here yet: bringup run starts one")
     print(text.columns(("run", "when (UTC)", "what", "nodes", "verdict"), [k.row for k in known[: arguments.newest]]))
@@ -49,7 +37,8 @@ def do_judge(arguments: argparse.Namespace) -> int:
     signers, unsigned = signature.signers(arguments.signers), 0
     profile = named_profile(arguments.profile)
     runs = results.find(arguments.runs)
-    outcomes = [Outcome.INCOMPLETE for _ in _report_absent(runs)]
+    _report_absent(runs)
+    outcomes = [Outcome.INCOMPLETE] * len(runs.absent)
     for folder in runs.once:
         try:
             judged = write.judge_and_save(folder, profile)
@@ -71,12 +60,11 @@ def do_judge(arguments: argparse.Namespace) -> int:
     return CANNOT_TELL if unsigned else worst(outcomes).exit_code
 
 
-def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
+def _report_absent(runs: results.RunFolders) -> None:
     """Print what a playbook had planned and is not there: it counts."""
     for absent in runs.absent:
         title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
         terminal.show(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
-    return runs.absent
 
 
 def do_explain(arguments: argparse.Namespace) -> int:
@@ -93,12 +81,11 @@ def do_explain(arguments: argparse.Namespace) -> int:
     worst_first = sorted(judged, key=lambda run: -run.verdicts.outcome.rank)
     if arguments.json:
         print(json.dumps([explain.as_data(run) for run in worst_first], indent=1))
-        absent = runs.absent
     else:
         if worst_first:
             terminal.show(explain.screens(worst_first))
-        absent = _report_absent(runs)
-    outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(absent))
+        _report_absent(runs)
+    outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(runs.absent))
     return worst(outcomes).exit_code
 
 
@@ -117,14 +104,10 @@ def do_report(arguments: argparse.Namespace) -> int:
         "junit": junit,
         "prometheus": prometheus,
     }
-    renderers: list[tuple[outputs.Output, Renderer]] = [
-        (at, partial(page.render, links=_links_from(at.path))),
-        *(
-            (outputs.Output(f"--{option}", path, arguments.force), render)
-            for option, render in also.items()
-            if (path := getattr(arguments, option)) is not None
-        ),
-    ]
+    renderers: list[tuple[outputs.Output, Renderer]] = [(at, partial(page.render, links=_links_from(at.path)))]
+    for option, render in also.items():
+        if (path := getattr(arguments, option)) is not None:
+            renderers.append((outputs.Output(f"--{option}", path, arguments.force), render))
     outputs.check([output for output, _ in renderers])
     # what is said about the files must not stand between the lines of one of them
     stream = sys.stderr if any(output.is_standard_output for output, _ in renderers) else sys.stdout
@@ -136,9 +119,7 @@ def do_report(arguments: argparse.Namespace) -> int:
     for line in node_lines.lines(gathered.judged, node_lines.ask(), datetime.now(timezone.utc)):
         print(line, file=stream)
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
-    print(
-        text.wrapped(f"{text.headline(gathered.headline)}; {next_steps.counted(gathered.judged)}{not_run}"), file=stream
-    )
+    print(text.wrapped(f"{text.headline(gathered.headline)}; {counted(gathered.judged)}{not_run}"), file=stream)
     return Outcome.FAIL.exit_code if gathered.headline.mark is Mark.FAIL else gathered.outcome.exit_code
 
 

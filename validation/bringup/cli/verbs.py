@@ -1,12 +1,15 @@
 """All verbs, in the order of --help: those of runs and of their reports, and those that each room brings."""
 
+from __future__ import annotations
+
 import argparse
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bringup import registry
-from bringup.cli.arguments import awaited
 from bringup.kernel.plan.phases import PHASES
 from bringup.verb import (
     BEFORE,
@@ -34,6 +37,20 @@ from bringup.verb import (
     runs,
     verb,
 )
+
+if TYPE_CHECKING:
+    from bringup.run.waiting import Awaited
+
+
+def awaited(text: str) -> Awaited:
+    """Read a job to wait for. An empty job id: it was refused, and nothing is waited for."""
+    from bringup.run.waiting import Awaited
+
+    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FILE=JOBID[=SECONDS]")
+    return Awaited(match[1], match[2], float(match[3] or 90))
+
 
 _OWN: dict[str, dict[str, Verb]] = {
     BEFORE: {

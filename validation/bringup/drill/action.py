@@ -12,10 +12,9 @@ from bringup.run import site as at_site
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
-    if arguments.checks is not None and arguments.anywhere:
-        raise UsageError("--checks runs on local clusters: without --anywhere")
-    if arguments.everywhere and arguments.anywhere:
-        raise UsageError("--everywhere runs on local clusters: without --anywhere")
+    if arguments.anywhere and (arguments.checks is not None or arguments.everywhere):
+        option = "--everywhere" if arguments.checks is None else "--checks"
+        raise UsageError(f"{option} runs on local clusters: without --anywhere")
     on_local = drills.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
     on_local = everywhere.everywhere(on_local) if arguments.everywhere else on_local
     ids = [drill.id for drill in on_local]

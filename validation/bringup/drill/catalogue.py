@@ -108,6 +108,11 @@ class Drill(Record):
         fields = ("subject", "says", "environment", "tamper", "also", "consequences", "silent")
         return self._filled(text, fields, value=_counted(self.value, text))
 
+    @property
+    def at_home(self) -> Drill:
+        """Return the drill as it is performed on a local cluster of its shape."""
+        return self.placed(self.shape.names, self.shape.gpus_per_node)
+
     def _filled(self, text: Callable[[str], str], fields: Sequence[str], **more: object) -> Drill:
         """With every word of these fields as `text` gives it."""
         return self.model_copy(update={name: _each(getattr(self, name), text) for name in fields} | more)
@@ -162,6 +167,4 @@ def read(path: Path, gates: Sequence[Gate]) -> list[Drill]:
 
 
 DECLARED: dict[str, Drill] = by_id(drill for path, gates in OF_FILES.items() for drill in read(path, gates))
-DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
-    drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
-)
+DRILLS: tuple[Drill, ...] = tuple(drill.at_home for drill in DECLARED.values())

@@ -205,9 +205,8 @@ class LocalCluster(Environment):
 
     def make(self, commands: tuple[Command, ...]) -> None:
         for command in commands:
-            self._must(
-                *(word.replace("{results}", str(RESULTS)).replace("{checkout}", str(REPOSITORY)) for word in command)
-            )
+            filled = (word.replace("{results}", str(RESULTS)) for word in command)
+            self._must(*(word.replace("{checkout}", str(REPOSITORY)) for word in filled))
 
     def wait_for(self, node: str, state: str) -> None:
         deadline = time.monotonic() + 90

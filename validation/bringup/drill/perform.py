@@ -18,6 +18,7 @@ from bringup.drill.environment import Ended, Environment, last_word
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError, RecordError, RunError
+from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import DrillResult, Outcome, Value, Verdict, Verdicts, read_record
 from bringup.report import text as report
@@ -70,11 +71,9 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
     )
 
 
-def _run_with_fault(
-    drill: Drill, cluster: Environment, run_name: str, reference: dict[str, str]
-) -> tuple[float, Ended]:
-    """Return (when the fault was in place, how the phase ended)."""
-    environment = {**reference, "BRINGUP_RUN_NAME": run_name, **drill.environment, **_injected(drill)}
+def _run_with_fault(drill: Drill, cluster: Environment, name: str, reference: dict[str, str]) -> tuple[float, Ended]:
+    """Return (when the fault was in place, how the phase ended). name: of the run."""
+    environment = {**reference, "BRINGUP_RUN_NAME": name, **drill.environment, **_injected(drill)}
     try:
         cluster.make(_named(drill, drill.inject))
         in_place = time.monotonic()
@@ -84,7 +83,7 @@ def _run_with_fault(
         def meanwhile() -> None:
             nonlocal in_place
             if drill.during:
-                _wait_for_moment(drill, run_name)
+                _wait_for_moment(drill, name)
                 in_place = time.monotonic()
                 cluster.make(_named(drill, drill.during))
 
@@ -154,9 +153,7 @@ def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name
                 environments.keep(run_name, (stem,), folder.parent)
             if not (folder / runs.CLOSED).exists():
                 raise DrillError(f"no healthy {stem} to begin with: {last_word(done)}")
-    bad = [
-        _in_words(verdict) for verdict in judge.judge_folder(folder).verdicts.verdicts if not verdict.outcome.is_quiet
-    ]
+    bad = [_in_words(v) for v in judge.judge_folder(folder).verdicts.verdicts if not v.outcome.is_quiet]
     if bad and cluster.is_well:
         raise DrillError(f"no healthy {stem} to begin with: {bad[0]}")
     return folder
@@ -211,14 +208,12 @@ def compare(
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in judged.verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
-    right_subject = (
-        drill.subject in hits
-        and all(outcomes.get(pair) is drill.outcome for pair in declared)
-        and all(subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits)
-    )
     verdict_hit = hits.get(drill.subject)
     if verdict_hit is None:
-        return detected, right_subject, False, None
+        return detected, False, False, None
+    right_subject = all(outcomes.get(pair) is drill.outcome for pair in declared) and all(
+        subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits
+    )
     # a victim of the same fault may also be named, but not instead of the culprit
     is_said = _is_said(drill.says, f"{verdict_hit.observed} {verdict_hit.cause or ''}")
     is_sign = drill.says in [sign.signature for sign in judged.signs]
@@ -228,15 +223,10 @@ def compare(
 
 def _has_size(drill: Drill, value: Value | None) -> bool:
     """Whether the verdict has the fault's size: the declared value, and a number in the declared range."""
-    if drill.value is not None and (
-        isinstance(value, bool) is not isinstance(drill.value, bool) or value != drill.value
-    ):
+    is_other = value != drill.value or isinstance(value, bool) is not isinstance(drill.value, bool)
+    if drill.value is not None and is_other:
         return False
-    if drill.between is None:
-        return True
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return drill.between[0] <= value <= drill.between[1]
+    return drill.between is None or (is_number(value) and drill.between[0] <= value <= drill.between[1])
 
 
 def _is_said(words: str, text: str) -> bool:
@@ -263,25 +253,12 @@ def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pa
 
     before: what did not pass without the fault either.
     """
-    declared = {(drill.gate, drill.subject), *drill.also, *before}
-    alarms = [
-        _in_words(v)
-        for v in verdicts
-        if v.outcome in (Outcome.FAIL, Outcome.WARN)
-        and (v.gate, v.subject) not in declared
-        and not _is_consequence(drill, v.gate, v.subject)
-    ]
-    judged = {v.subject for v in verdicts}
-    alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in judged]
-    alarms += [
-        _in_words(v)
-        for v in verdicts
-        if v.subject in drill.silent
-        and v.outcome is Outcome.INCOMPLETE
-        and (v.gate, v.subject) not in before
-        and not _is_consequence(drill, v.gate, v.subject)
-    ]
-    return alarms
+    declared, judged = {(drill.gate, drill.subject), *drill.also}, {v.subject for v in verdicts}
+    new = [v for v in verdicts if (v.gate, v.subject) not in before and not _is_consequence(drill, v.gate, v.subject)]
+    bad = [v for v in new if v.outcome in (Outcome.FAIL, Outcome.WARN) and (v.gate, v.subject) not in declared]
+    unsaid = [f"nothing was said about {subject}" for subject in drill.silent if subject not in judged]
+    unknown = [v for v in new if v.outcome is Outcome.INCOMPLETE and v.subject in drill.silent]
+    return [*map(_in_words, bad), *unsaid, *map(_in_words, unknown)]
 
 
 def _is_consequence(drill: Drill, gate: str, subject: str) -> bool:

@@ -5,17 +5,14 @@ from collections.abc import Sequence
 
 from bringup.drill import everywhere
 from bringup.drill.catalogue import Drill
-from bringup.kernel.records import DrillReport, DrillResult
+from bringup.kernel.records import DrillReport, DrillResult, grouped
 from bringup.report import text as report
 from bringup.report.render import render
 
 
 def listed(drills: Sequence[Drill]) -> str:
     """List the catalogue, a row each."""
-    rows = [
-        (drill.id, drill.where, drill.phase, drill.fault, f"{drill.gate} [{drill.subject}] {drill.outcome}")
-        for drill in drills
-    ]
+    rows = [(d.id, d.where, d.phase, d.fault, f"{d.gate} [{d.subject}] {d.outcome}") for d in drills]
     return report.columns(("drill", "where", "phase", "fault", "must say"), rows)
 
 
@@ -47,29 +44,24 @@ def totals(done: DrillReport) -> str:
     """Write the last line."""
     if done.place == "everywhere":
         return everywhere.totals(done)
+    if not done.planned:
+        return ""
     performed = [result for result in done.results if result.performed]
-    sentences: list[str] = []
-    if done.planned:
-        count = len(performed)
-        sentences = [
-            f"{sum(bool(r.detected) for r in performed)} of {count} drills detected",
-            f"{sum(bool(r.right_subject) for r in performed)} in the right place",
-            f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
-            f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere",
-        ]
-        times = [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]
-        if times:
-            sentences.append(f"median {statistics.median(times):.0f} s to detect")
-        sentences += [
-            f"{number} {label}"
-            for label, number in (
-                ("not performed", sum(not r.performed and r.applicable for r in done.results)),
-                ("not applicable", sum(not r.applicable for r in done.results)),
-                ("not reached", len(done.planned) - len(done.results)),
-            )
-            if number
-        ]
-    return "; ".join(sentences)
+    sentences = [
+        f"{sum(bool(r.detected) for r in performed)} of {len(performed)} drills detected",
+        f"{sum(bool(r.right_subject) for r in performed)} in the right place",
+        f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
+        f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere",
+    ]
+    times = [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]
+    if times:
+        sentences.append(f"median {statistics.median(times):.0f} s to detect")
+    numbers = {
+        "not performed": sum(not r.performed and r.applicable for r in done.results),
+        "not applicable": sum(not r.applicable for r in done.results),
+        "not reached": len(done.planned) - len(done.results),
+    }
+    return "; ".join([*sentences, *(f"{number} {label}" for label, number in numbers.items() if number)])
 
 
 def exit_code(done: DrillReport) -> int:
@@ -84,10 +76,8 @@ def exit_code(done: DrillReport) -> int:
 def markdown(done: DrillReport) -> str:
     if done.place == "everywhere":
         return everywhere.markdown(done)
-    by_verdict: dict[str, list[DrillResult]] = {}
-    for result in done.results:
-        if mark(result) == "FOUND":
-            by_verdict.setdefault(f"{result.gate} [{result.subject}] {result.outcome}", []).append(result)
+    matches = [result for result in done.results if mark(result) == "FOUND"]
+    by_verdict = grouped((f"{result.gate} [{result.subject}] {result.outcome}", result) for result in matches)
     where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"
     return render(
         "drill.md.j2",

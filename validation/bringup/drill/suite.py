@@ -5,7 +5,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,12 +62,8 @@ def of_site(checks: Path) -> list[Drill]:
     site = Site(schema_version=1, name="own-checks", checks=str(folder / "checks.yaml"))
     write_text(folder / "own-checks.site.yaml", sites.dump(site), replace=True)
     where = {"BRINGUP_SITE": str(folder / "own-checks.site.yaml")}
-    return [
-        drill.placed(drill.shape.names, drill.shape.gpus_per_node).model_copy(
-            update={"environment": drill.environment | where}
-        )
-        for drill in drills.read(checks, gates)
-    ]
+    at_home = [drill.at_home for drill in drills.read(checks, gates)]
+    return [drill.model_copy(update={"environment": drill.environment | where}) for drill in at_home]
 
 
 def run(request: Request) -> int:
@@ -77,16 +73,16 @@ def run(request: Request) -> int:
     console = terminal.console()
     catalogue = {drill.id: drill for drill in request.drills}
     kept_drills = {drill_result.drill for drill_result in done.results}
-    console.print(
-        f"drills: {len(done.planned)} planned{f', {len(kept_drills)} performed before' if kept_drills else ''}; "
-        f"{report.shown_path(folder)}"
-    )
+    before = f", {len(kept_drills)} performed before" if kept_drills else ""
+    console.print(f"drills: {len(done.planned)} planned{before}; {report.shown_path(folder)}")
     waiting = [catalogue[name] for name in done.planned if name not in kept_drills]
     try:
         here = _anywhere(request, waiting, nodes, folder, console)
         with closing(here if request.anywhere else _on_local_clusters(waiting, folder, console)) as results:
             for performed in results:
-                done = _add(done, folder, results=[*done.results, performed])
+                done = done.model_copy(update={"results": [*done.results, performed]})
+                write_record(folder / paths.DRILLS, done, replace=True)
+                write_text(folder / "report.md", result.markdown(done), replace=True)
                 console.print((everywhere if request.everywhere else result).line(performed))
     except KeyboardInterrupt:
         where = "" if request.place == "local-cluster" else f"--{request.place} "
@@ -121,13 +117,6 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
     )
     write_record(folder / paths.DRILLS, done)
     return folder, done
-
-
-def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
-    done = done.model_copy(update=change)
-    write_record(folder / paths.DRILLS, done, replace=True)
-    write_text(folder / "report.md", result.markdown(done), replace=True)
-    return done
 
 
 def in_order(drills: Sequence[Drill]) -> list[Drill]:
@@ -206,18 +195,12 @@ def taken(lane: deque[Drill], other_lane: deque[Drill]) -> Iterator[Drill]:
 
     The other lane keeps its last drills: a further cluster for one of them takes longer than it saves.
     """
-    while True:
-        try:
-            drill = lane.popleft()  # both lanes take from both ends: an empty queue is seen here, and not before
-        except IndexError:
-            break
-        yield drill
-    while len(other_lane) > LEFT_TO_ITS_LANE:
-        try:
-            drill = other_lane.pop()
-        except IndexError:
-            break
-        yield drill
+    with suppress(IndexError):
+        while True:  # both lanes take from both ends: an empty queue is seen here, and not before
+            yield lane.popleft()
+    with suppress(IndexError):
+        while len(other_lane) > LEFT_TO_ITS_LANE:
+            yield other_lane.pop()
 
 
 def _lane(lane: str, drills: Iterator[Drill], folder: Path, ended: Ended, tell: Callable[[str], None]) -> None:
@@ -269,8 +252,7 @@ def _anywhere(
         gpus = min(nodes[name].gpus for name in usable[: drill.shape.nodes])
         reason = why_not(drill, request.profile, len(usable), gpus)
         if reason is not None:
-            home = drill.placed(drill.shape.names, drill.shape.gpus_per_node)
-            yield perform.not_performed(home, reason, applicable=False)
+            yield perform.not_performed(drill.at_home, reason, applicable=False)
             continue
         with progress(console, drill.id) as tell:
             tell(drill.fault)

@@ -16,7 +16,6 @@ def do_site_baseline(arguments: argparse.Namespace) -> int:
     outputs.write(output, made.model_dump_json(indent=1) + "\n")
     if not output.is_standard_output:
         nodes, limits = sum(len(group.nodes) for group in made.groups), len(made.groups[-1].asked)
-        print(
-            f"{arguments.output}: {nodes} nodes, {limits} questions; infrastructure-validation/slurm/install takes it"
-        )
+        counted = f"{nodes} nodes, {limits} questions"
+        print(f"{arguments.output}: {counted}; infrastructure-validation/slurm/install takes it")
     return 0

@@ -31,19 +31,17 @@ def made_of(judgements: Sequence[Judged]) -> Baseline:
     results.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
     groups = [_group(judged) for judged in judgements if judged.run.phase == "discovery"]
     if not groups:
-        raise RunError(
-            "none of these is a run of discovery; the baseline of the health check is made of one that passed"
-        )
+        needed = "the baseline of the health check is made of one that passed"
+        raise RunError(f"none of these is a run of discovery; {needed}")
     return Baseline(groups=groups, driver_events=xid.asked_for())
 
 
 def _group(judged: Judged) -> Group:
     bad = [verdict for verdict in judged.verdicts.verdicts if judge.stops(verdict)]
     if bad:
-        raise RunError(
-            f"{judged.folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
-            "the health check compares with what a run showed that passed"
-        )
+        first = f"{bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts)"
+        needed = "the health check compares with what a run showed that passed"
+        raise RunError(f"{judged.folder}: {first}; {needed}")
     observed = Seen(judged.observations)
     limits = [entry for gate, check in QUESTIONS.items() for entry in _limits(gate, check, judged)]
     folders = {fact.why for fact in observed.of("discovery.mount") if fact.why}

@@ -111,10 +111,9 @@ def look(
     fault of most nodes counts against each of them. Later it may be the command's own doing, and counts against none.
     """
     begun = time.monotonic()
-    accused, reserved = _by_slurm(nodes)
+    accused, remarks = _by_slurm(nodes)
     judged: list[Judged] = []
     links: list[Link] = []
-    remarks = reserved
     for stem in setting.request.phases:
         if opening.lacks_torch(PHASES[stem], setting.request.site):
             remarks.append(f"{stem} was not asked: torch is not installed here (make venv)")
@@ -137,9 +136,8 @@ def look(
             remarks.append(f"{sentence}: on {len(several)} of {len(left)} nodes, a fault of no single node")
             for node in several if is_first else ():
                 against.setdefault(node, []).append(sentence)
-        accused += [
-            LeftOut(node=node, phase=stem, why=first_few(against[node], _NAMED)) for node in left if node in against
-        ]
+        blamed = [node for node in left if node in against]
+        accused += [LeftOut(node=node, phase=stem, why=first_few(against[node], _NAMED)) for node in blamed]
         links += accusation.links
         remarks += accusation.remarks
     return (
@@ -221,9 +219,8 @@ def _accuse_of_pairs(result: Accusation, pairs: Sequence[Verdict]) -> None:
         first, second = sorted(subjects.nodes_of(verdict.subject))
         if first not in result.nodes and second not in result.nodes:
             unexplained.setdefault((first, second), verdict)
-    common = set.intersection(*map(set, unexplained)) if len(unexplained) > 1 else set()
-    if len(common) == 1:
-        node = common.pop()
+    node = subjects.shared_node(v.subject for v in unexplained.values()) if len(unexplained) > 1 else None
+    if node is not None:
         for verdict in unexplained.values():
             result.add(node, verdict)
     else:

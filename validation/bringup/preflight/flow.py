@@ -92,11 +92,9 @@ class _Flight:
         chosen = checks.choose(ranked, self.record.wanted, looked.links)
         if chosen is None:
             bad = f", and {many(len(looked.links), 'link')} between them are bad" if looked.links else ""
-            self._conclude(
-                UNHEALTHY,
-                f"the command did not run: it needs {self.record.wanted} healthy nodes, and {len(healthy)} of "
-                f"{len(nodes)} are healthy{bad}",
-            )
+            needs = f"it needs {self.record.wanted} healthy nodes"
+            there = f"{len(healthy)} of {len(nodes)} are healthy{bad}"
+            self._conclude(UNHEALTHY, f"the command did not run: {needs}, and {there}")
             return False
         self._take(chosen, [node for node in ranked if node not in chosen])
         return True
@@ -114,8 +112,7 @@ class _Flight:
         attempt = PreflightAttempt(
             nodes=self.at_work, spares=self.spares, started_at=started_at, seconds=0, how="running", exit_code=None
         )
-        self.record = self.record.model_copy(update={"attempts": [*self.record.attempts, attempt]})
-        self._save()
+        self._save(attempts=[*self.record.attempts, attempt])
         environment = allocation.for_command(self.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
         ended = command.run(self.setting.request.command, environment, self.setting.request.stall_after_s)
         command.keep(self.setting.request.command, ended, folder / f"command-{number}.log")
@@ -158,11 +155,11 @@ class _Flight:
     def _update(self, **fields: object) -> None:
         attempts = self.record.attempts
         last = attempts[-1].model_copy(update=fields)
-        self.record = self.record.model_copy(update={"attempts": [*attempts[:-1], last]})
-        self._save()
+        self._save(attempts=[*attempts[:-1], last])
 
-    def _save(self) -> None:
-        """Save the record. A disk that is full ends no command, and changes no exit code."""
+    def _save(self, **fields: object) -> None:
+        """Save the record, with these fields. A disk that is full ends no command, and changes no exit code."""
+        self.record = self.record.model_copy(update=fields)
         try:
             write_record(self.setting.folder / runs.PREFLIGHT, self.record, replace=True)
         except OSError as error:
@@ -177,8 +174,7 @@ class _Flight:
             self.setting.tell(f"remark     {text.plain(remark)}")
 
     def _conclude(self, code: int, words: str) -> int:
-        self.record = self.record.model_copy(update={"conclusion": words})
-        self._save()
+        self._save(conclusion=words)
         pairs = [f"{old} for {new}" for attempt in self.record.attempts for old, new in attempt.exchanged.items()]
         exchanged = f"exchanged: {', '.join(pairs)}" if pairs else "no node was exchanged"
         self.setting.tell(f"{words}; {exchanged}; record: {text.shown_path(self.setting.folder)}/{runs.PREFLIGHT}")

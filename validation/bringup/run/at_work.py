@@ -70,9 +70,7 @@ def busy_with(phase: Phase, name: str) -> str:
     known."""
     try:
         folder = next(reversed(results.attempts(phase, name)), None)
-        if folder is None:
-            return ""
-        if not results.is_there(folder, f"raw/{PROGRESS}" if phase.is_training else "raw"):
+        if folder is None or not results.is_there(folder, f"raw/{PROGRESS}" if phase.is_training else "raw"):
             return ""
         return _last_step(folder / "raw" / PROGRESS) if phase.is_training else _newest_part(folder)
     except (OSError, RunError):

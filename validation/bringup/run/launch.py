@@ -1,6 +1,5 @@
 """One phase through its own script: started, waited for, and judged. It says meanwhile what is going on."""
 
-import contextlib
 import fcntl
 import itertools
 import math
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,7 @@ STUCK_S = 1800  # the same of a job whose script did not close its run: an epilo
 PATIENCE_S = 300  # with a script that is ended: it cancels what it submitted, and slurmctld may be away
 MARK_WIDTH = 3  # of the sign that turns in front of the line, and a column that stays free
 LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
+JUDGED_LATER = {"BRINGUP_JUDGE_LATER": "1"}  # not by the script: no node waits for that
 
 
 class Tell:
@@ -87,11 +87,8 @@ class Tell:
 def progress(console: Console, title: str, expected: Expected | None = None, rest_s: float = 0.0) -> Iterator[Tell]:
     """Show progress. expected: of this step. rest_s: what is expected of all those after it, s."""
     tell = Tell(console, title, expected, rest_s)
-    if tell.status is None:
+    with tell.status or nullcontext():
         yield tell
-    else:
-        with tell.status:
-            yield tell
 
 
 @contextmanager
@@ -162,11 +159,8 @@ class Started:
         except BaseException as reason:
             try:
                 slurm.patiently(partial(slurm.cancel, job_id), self.tell)
-            except (
-                SlurmError,
-                KeyboardInterrupt,
-            ) as error:  # the run ends by the interruption, not by scancel's failure
-                why = str(error) or "interrupted again"
+            except (SlurmError, KeyboardInterrupt) as error:
+                why = str(error) or "interrupted again"  # the run ends by the interruption, not by scancel's failure
                 note = f"job {job_id} was not cancelled ({why}); next: scancel {job_id}"
                 vars(reason).setdefault("__notes__", []).append(note)  # BaseException.add_note of Python 3.11
             raise
@@ -256,16 +250,15 @@ class Launch(Started):
     def run(self) -> Judged:
         """Run the phase; return its newest attempt, judged. Slurm's refusal is in the run's folder."""
         why_not = None
-        environment = at_site.for_submission(
-            self.site, self.phase.stem, {**self.environment, **self._seen_from_nodes()}
-        )
+        given = {**self.environment, **self._seen_from_nodes()}
+        environment = at_site.for_submission(self.site, self.phase.stem, given)
         try:
             if self.phase.whole_nodes:
                 waiting.wait_for_smoke(self.tell)
             if self.phase.submit:
                 self.submit(environment)
             else:
-                with contextlib.nullcontext() if self.phase.whole_nodes else waiting.only_one(SMOKE_LOCK, self.tell):
+                with nullcontext() if self.phase.whole_nodes else waiting.only_one(SMOKE_LOCK, self.tell):
                     # its steps do not wait in the queue
                     waiting.wait_until_free(self.nodes, self.phase.whole_nodes, self.tell)
                     self.here(environment, "--nodelist", hostlist.shortened(self.nodes))
@@ -295,17 +288,11 @@ class Launch(Started):
             write_text(folder / results.NOT_OPENED, f"{why_not}\n")
         return folder
 
-    def _own(self, name: str) -> dict[str, str]:
-        """Name the run. The script does not judge it, so that no node waits for that."""
-        return {"BRINGUP_RUN_NAME": name, "BRINGUP_JUDGE_LATER": "1"}
-
     def _seen_from_nodes(self) -> dict[str, str]:
         """Copy a profile and a site file that are given by path to the folder of the playbook: nodes may not see it."""
         copies: dict[str, str] = {}
-        for variable, text in (
-            ("BRINGUP_PROFILE", dump(self.profile)),
-            ("BRINGUP_SITE", "" if self.site is None else files.read_text(self.site.file)),
-        ):
+        site = "" if self.site is None else files.read_text(self.site.file)
+        for variable, text in (("BRINGUP_PROFILE", dump(self.profile)), ("BRINGUP_SITE", site)):
             given = Path(self.environment.get(variable, ""))
             if given.is_absolute() and not given.is_relative_to(REPOSITORY):
                 copy = self.folder / f"{variable.lower()}.yaml"
@@ -324,7 +311,7 @@ class Launch(Started):
             fcntl.flock(lock, fcntl.LOCK_EX)
             script = programs.start(
                 ["bash", self.phase.script, *options],
-                {**environment, **self._own(self.name)},
+                {**environment, **JUDGED_LATER, "BRINGUP_RUN_NAME": self.name},
                 cwd=REPOSITORY,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -352,7 +339,8 @@ class Launch(Started):
         for number in itertools.count(1):
             # a job that Slurm ended before it was done may have opened its run: the next one writes its own folder
             name = results.attempt_name(self.name, number)
-            variables = {**environment, **self._own(name), "BRINGUP_NODES": hostlist.shortened(nodes)}
+            own = {"BRINGUP_RUN_NAME": name, "BRINGUP_NODES": hostlist.shortened(nodes)}
+            variables = {**environment, **JUDGED_LATER, **own}
             known = slurm.patiently(partial(slurm.nodes, nodes), self.tell)
             usable = [node for node in waiting_for if node in known and known[node].is_usable]
             if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
@@ -389,4 +377,4 @@ def _keep(folder: Path, screen: Path | None) -> None:
     job_id = results.load(folder).slurm_job_id
     if job_id is not None and not (folder / results.JOB_AFTER).exists():
         with suppress(SlurmError):  # forgotten by now: not known
-            write_text(folder / results.JOB_AFTER, slurm.show_job(job_id, on_one_line=True))
+            write_text(folder / results.JOB_AFTER, slurm.show_job(job_id, "--oneliner"))

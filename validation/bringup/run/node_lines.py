@@ -93,9 +93,8 @@ def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present
     if node is None and present.why_not is None:
         return [f"# no line for {proposal.node}: Slurm knows no such node"]
     if node is not None and _OUT.search(node.state):
-        return [
-            f"# no line for {proposal.node}: Slurm has it as {node.state} already: {plain(node.reason or 'no reason')}"
-        ]
+        reason = plain(node.reason or "no reason")
+        return [f"# no line for {proposal.node}: Slurm has it as {node.state} already: {reason}"]
     if (why := _booted_since(node, against)) is not None:
         return [f"# no line for {proposal.node}: {why}"]
     return [f"# {proposal.node}: {_rests_on(against, node, now)}", proposal.line]

@@ -36,9 +36,8 @@ def requested_nodes(
     names = [name for name in known if name in listed]
     if nodelist and len(kinds := {kind(known[name]): name for name in names}) > 1:
         differ = ", ".join(f"{node} with {gpus}" for gpus, node in kinds.items())
-        raise CannotStart(
-            f"--nodelist: a run takes nodes with the same GPUs, and these differ: {differ}; name one kind"
-        )
+        why = f"a run takes nodes with the same GPUs, and these differ: {differ}"
+        raise CannotStart(f"--nodelist: {why}; name one kind")
     if not nodelist and (aside := set_aside(known, names)):
         names = [name for name in names if name not in aside]
         taken = kind(known[names[0]])
@@ -69,11 +68,7 @@ def known_partitions() -> list[partitions.Partition]:
 
 
 def node_assignments(
-    count: int | None,
-    nodelist: str | None,
-    tell: Callable[[str], None],
-    sharing: bool = False,
-    phase: Phase | None = None,
+    count: int | None, nodelist: str | None, tell: Callable[[str], None], sharing: bool, phase: Phase | None
 ) -> list[str]:
     """Write lines for a script, `NODES=n[0-3]`, quoted, from a single look at the nodes. Raises a BringupError.
 
@@ -110,11 +105,8 @@ def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]
     usual = most_common({name: known[name] for name in names if name not in aside})
     if usual is None:
         return {}
-    return {
-        name: aside.get(name) or kind(known[name])
-        for name in names
-        if name in aside or kind(known[name]) != kind(usual)
-    }
+    others = {name: kind(known[name]) for name in names if kind(known[name]) != kind(usual)} | aside
+    return {name: others[name] for name in names if name in others}
 
 
 def most_common(nodes: Mapping[str, Node]) -> Node | None:
@@ -133,10 +125,9 @@ def divided(nodes: Mapping[str, Node]) -> str | None:
     of_parts = {name: kind(node) for name, node in nodes.items() if MIG.search(node.gres or "")}
     if not of_parts:
         return None
-    return (
-        f"GPUs are divided (MIG), and Slurm counts the parts: {by_reason(of_parts)}; discovery fails there, because "
-        "ranks on parts of a GPU have neither NVLink nor NCCL between them"
-    )
+    counts = f"GPUs are divided (MIG), and Slurm counts the parts: {by_reason(of_parts)}"
+    why = "ranks on parts of a GPU have neither NVLink nor NCCL between them"
+    return f"{counts}; discovery fails there, because {why}"
 
 
 def constraint() -> str:

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,31 +16,13 @@ from bringup.kernel.errors import RecordError, RunError, SlurmError
 from bringup.kernel.plan import own, scope, subjects
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import Phase
-from bringup.kernel.records import (
-    RUN_NAME,
-    Closed,
-    Continued,
-    Run,
-    SlurmCluster,
-    files,
-    read_record,
-    write_record,
-    write_text,
-)
+from bringup.kernel.records import RUN_NAME, Closed, Continued, Run, files, read_record, write_record, write_text
 from bringup.readers import slurm as answers
-from bringup.run import auto_profile, slurm
+from bringup.run import auto_profile, programs, slurm
 from bringup.run import site as at_site
 from bringup.run import site_file as sites
 from bringup.run.healthy_rest import VARIABLE, lacking
-from bringup.training.records import (
-    REFERENCE_ARGS,
-    REFERENCE_METRICS,
-    RunArgs,
-    TrainMetrics,
-    differing_fields,
-    scaling_against,
-    summary_of,
-)
+from bringup.training import records as trained
 
 
 def _leaves(nodes: list[str]) -> dict[str, str] | None:
@@ -58,13 +39,8 @@ def now() -> str:
 
 
 def _git(*arguments: str) -> str | None:
-    try:
-        result = subprocess.run(
-            ["git", "-C", str(runs.REPOSITORY), *arguments], capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
+    done = programs.done(["git", "-C", str(runs.REPOSITORY), *arguments], timeout_s=10)
+    return done.stdout.strip() if done is not None and done.returncode == 0 else None
 
 
 def git_commit() -> str | None:
@@ -81,14 +57,6 @@ def default_name() -> str:
     job = os.environ.get("SLURM_JOB_ID")
     name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else secrets.token_hex(3)}"
     return runs.attempt_name(name, restarts=int(restarts) if restarts.isdecimal() else 0)
-
-
-def _checked(name: str) -> str:
-    if re.fullmatch(RUN_NAME, name) is None:
-        raise RunError(
-            f"BRINGUP_RUN_NAME={name}: expected letters, digits, '.', '_' and '-', and first a letter or digit"
-        )
-    return name
 
 
 def lacks_torch(phase: Phase, site: at_site.AtSite | None) -> bool:
@@ -128,11 +96,13 @@ def open_run(
         submit = f"; sbatch --nodes={phase.min_nodes} {phase.script}" if len(nodes) < phase.min_nodes else ""
         raise RunError(f"{phase.stem} {lack}{submit}")
     if phase.max_nodes is not None and len(nodes) > phase.max_nodes:
-        raise RunError(
-            f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
-            f"sbatch --nodes={phase.max_nodes} {phase.script}"
-        )
-    folder = runs.folder_of(phase, _checked(name or default_name()))
+        submit = f"sbatch --nodes={phase.max_nodes} {phase.script}"
+        raise RunError(f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; {submit}")
+    name = name or default_name()
+    if re.fullmatch(RUN_NAME, name) is None:
+        expected = "letters, digits, '.', '_' and '-', and first a letter or digit"
+        raise RunError(f"BRINGUP_RUN_NAME={name}: expected {expected}")
+    folder = runs.folder_of(phase, name)
     if results is not None:
         folder = results / folder.name
     cluster = slurm.this_cluster()
@@ -234,43 +204,40 @@ def _keep_reference(folder: Path) -> None:
 def _prefer_a_comparable_reference(folder: Path) -> None:
     """Now that the arguments of this run are known: the newest one-GPU run with the same recipe, where there is one.
     The scaling of this run is against it then."""
-    known = (folder / REFERENCE_ARGS).is_file() and (folder / runs.RUN_ARGS).is_file()
+    known = (folder / trained.REFERENCE_ARGS).is_file() and (folder / runs.RUN_ARGS).is_file()
     if os.environ.get("BRINGUP_REFERENCE") or not known:
         return
     with contextlib.suppress(RecordError):
-        args = read_record(folder / runs.RUN_ARGS, RunArgs)
-        if not differing_fields(read_record(folder / REFERENCE_ARGS, RunArgs), args):
+        args = read_record(folder / runs.RUN_ARGS, trained.RunArgs)
+        if not trained.differing_fields(read_record(folder / trained.REFERENCE_ARGS, trained.RunArgs), args):
             return
         for path in _one_gpu_runs(folder):
             with contextlib.suppress(RecordError):
-                if differing_fields(reference := read_record(path / runs.RUN_ARGS, RunArgs), args):
+                if trained.differing_fields(reference := read_record(path / runs.RUN_ARGS, trained.RunArgs), args):
                     continue
                 _copy_reference(path, folder)
                 if files.is_file(folder / runs.METRICS):
-                    metrics = read_record(folder / runs.METRICS, TrainMetrics)
-                    of_one_gpu = reference, read_record(folder / REFERENCE_METRICS, TrainMetrics)
-                    summary = summary_of(args, metrics, scaling_against(args, metrics, of_one_gpu))
+                    metrics = read_record(folder / runs.METRICS, trained.TrainMetrics)
+                    of_one_gpu = reference, read_record(folder / trained.REFERENCE_METRICS, trained.TrainMetrics)
+                    summary = trained.summary_of(args, metrics, trained.scaling_against(args, metrics, of_one_gpu))
                     write_record(folder / runs.METRICS, metrics.model_copy(update={"summary": summary}), replace=True)
                 return
 
 
 def _one_gpu_runs(folder: Path) -> list[Path]:
     """Those that finished, beside this run and of its cluster, the newest first."""
-    needed, known = (runs.METRICS, runs.RUN_ARGS), folder.parent.glob("run_1gpu-*")
-    finished = [path for path in known if all(files.is_file(path / name) for name in needed)]
-    here = runs.load(folder).of_cluster
-    of_here = [path for path in finished if not _is_of_another(path, here)]
+    here, of_here = runs.load(folder).of_cluster, []
+    for path in folder.parent.glob("run_1gpu-*"):
+        if all(files.is_file(path / name) for name in (runs.METRICS, runs.RUN_ARGS)):
+            with contextlib.suppress(RunError):  # records alone do not say of which cluster they are
+                if runs.load(path).of_cluster.is_another(here):
+                    continue
+            of_here.append(path)
     return sorted(of_here, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def _is_of_another(path: Path, cluster: SlurmCluster) -> bool:
-    with contextlib.suppress(RunError):  # records alone do not say of which cluster they are
-        return runs.load(path).of_cluster.is_another(cluster)
-    return False
-
-
 def _copy_reference(source: Path, folder: Path) -> None:
-    for name, copy in ((runs.METRICS, REFERENCE_METRICS), (runs.RUN_ARGS, REFERENCE_ARGS)):
+    for name, copy in ((runs.METRICS, trained.REFERENCE_METRICS), (runs.RUN_ARGS, trained.REFERENCE_ARGS)):
         write_text(folder / copy, files.read_text(source / name), replace=True)
 
 

@@ -46,16 +46,14 @@ def read(text: str) -> list[Partition]:
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" not in fields:
             continue
-        most = fields.get("MaxNodes", "UNLIMITED")
+        nodes, most = fields.get("Nodes", ""), fields.get("MaxNodes", "UNLIMITED")
         exclusive = fields.get("Exclusive", "NO")  # Slurm 26.05 says OverSubscribe=NO beside it
         sharing = fields.get("OverSubscribe", "unknown")
         partitions.append(
             Partition(
                 name=fields["PartitionName"],
                 is_default=fields.get("Default") == "YES",
-                nodes=frozenset(
-                    hostlist.expand(nodes) if (nodes := fields.get("Nodes", "")) not in ("", "(null)") else ()
-                ),
+                nodes=frozenset(hostlist.expand(nodes) if nodes not in ("", "(null)") else ()),
                 state=fields.get("State", "UP"),
                 minutes=minutes(fields.get("MaxTime", "UNLIMITED")),
                 least_nodes=int(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,
@@ -108,11 +106,11 @@ def partition_of(phase: Phase, environment: Mapping[str, str]) -> str | None:
 
 def share_nodes(named: str | None, known: Sequence[Partition]) -> bool:
     """Say whether two jobs of these partitions (`a,b`; None: the default one) can run on one node."""
-    names = _requested(named, known)
+    names = requested(named, known)
     return all(partition.shares_nodes for partition in known if partition.name in names)
 
 
-def _requested(named: str | None, known: Sequence[Partition]) -> list[str]:
+def requested(named: str | None, known: Sequence[Partition]) -> list[str]:
     return [partition.name for partition in known if partition.is_default] if named is None else named.split(",")
 
 
@@ -121,16 +119,13 @@ def refuse(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], k
 
     nodes: of the run. environment: of the phase.
     """
-    reasons = []
-    for name in _requested(partition_of(phase, environment), known):
-        partition = next((partition for partition in known if partition.name == name), None)
-        if partition is None:
-            names = ", ".join(partition.name for partition in known)
-            raise CannotStart(
-                f"{phase.stem}: there is no partition {name!r}; there are {names}; "
-                "name one in the site file (partition), or export SBATCH_PARTITION=…"
-            )
-        why = _why_not(phase, nodes, environment, partition)
+    reasons, by_name = [], {partition.name: partition for partition in known}
+    for name in requested(partition_of(phase, environment), known):
+        if name not in by_name:
+            there = f"there is no partition {name!r}; there are {', '.join(by_name)}"
+            cure = "name one in the site file (partition), or export SBATCH_PARTITION=…"
+            raise CannotStart(f"{phase.stem}: {there}; {cure}")
+        why = _why_not(phase, nodes, environment, by_name[name])
         if why is None:
             return
         reasons.append(why)
@@ -149,24 +144,19 @@ def _why_not(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str],
     # without a QOS, Slurm uses the user's own, which is unknown here. Only Slurm knows the tree of accounts
     if qos := environment.get(f"{command}_QOS"):
         if partition.qos and qos.lower() not in (accepted.lower() for accepted in partition.qos):
-            return (
-                f"{name} takes jobs of QOS {', '.join(partition.qos[:_SHOWN])}, and its QOS is {qos}; "
-                f"name another one for it in the site file (qos: {{{phase.stem}: …}})"
-            )
+            takes = f"{name} takes jobs of QOS {', '.join(partition.qos[:_SHOWN])}, and its QOS is {qos}"
+            return f"{takes}; name another one for it in the site file (qos: {{{phase.stem}: …}})"
         return None  # a QOS may lift the partition's limits; only Slurm knows
-    fewest, most = (1, 1) if phase.max_nodes == 1 else (len(nodes), len(nodes))
-    if fewest < partition.least_nodes:
+    count = 1 if phase.max_nodes == 1 else len(nodes)
+    if count < partition.least_nodes:
         least = f"{name} starts none below {partition.least_nodes} (MinNodes)"
-        return f"its job has {many(fewest, 'node')}, and {least}; {advice}"
-    if partition.most_nodes is not None and most > partition.most_nodes:
-        return (
-            f"its job has {most} nodes, and {name} starts none above {partition.most_nodes} (MaxNodes); "
-            f"take fewer nodes, or {advice}"
-        )
+        return f"its job has {many(count, 'node')}, and {least}; {advice}"
+    if partition.most_nodes is not None and count > partition.most_nodes:
+        most = f"{name} starts none above {partition.most_nodes} (MaxNodes)"
+        return f"its job has {count} nodes, and {most}; take fewer nodes, or {advice}"
     requested = requested_minutes(phase, environment)
     if requested is not None and partition.minutes is not None and requested > partition.minutes:
-        return (
-            f"its job asks for {requested:g} minutes, and {name} allows {partition.minutes:g} (MaxTime); say less in "
-            f'the site file (time_limits: {{{phase.stem}: "{partition.minutes:g}"}}), or {advice}'
-        )
+        asks = f"its job asks for {requested:g} minutes, and {name} allows {partition.minutes:g} (MaxTime)"
+        less = f'say less in the site file (time_limits: {{{phase.stem}: "{partition.minutes:g}"}})'
+        return f"{asks}; {less}, or {advice}"
     return None

@@ -30,6 +30,7 @@ from bringup.run.launch import Launch, Started, newest_attempt, progress, stoppa
 from bringup.run.nodes import known_partitions, requested_nodes
 
 GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is not a reason to run a phase again: it would only be said again
+Kept = dict[str, tuple[Step, Judged]]  # the steps of an earlier run that passed, by phase
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,8 @@ def run(request: Request) -> int:
     """Exit code: the worst outcome over the planned phases."""
     if request.resume is not None:  # options that are not given again keep their values
         earlier = earlier_run(request.resume)
-        request = replace(
-            request,
-            phases=request.phases or earlier.planned,
-            nodelist=request.nodelist or (None if request.nodes else ",".join(earlier.nodes)),
-        )
+        nodelist = request.nodelist or (None if request.nodes else ",".join(earlier.nodes))
+        request = replace(request, phases=request.phases or earlier.planned, nodelist=nodelist)
     console = terminal.console()
     aside: list[str] = []
     with progress(console, "Slurm") as tell:
@@ -78,10 +76,8 @@ def run(request: Request) -> int:
     folder.mkdir(parents=True)
     write_record(folder / PLAYBOOK, playbook)
     at = "" if request.site is None else f"; site {request.site.site.name} ({report.shown_path(request.site.file)})"
-    console.print(
-        f"bringup: {many(len(planned), 'step')} on {many(len(names), 'node')}: {', '.join(names)}; "
-        f"profile {request.profile.name}{at}"
-    )
+    where = f"{many(len(names), 'node')}: {', '.join(names)}"
+    console.print(f"bringup: {many(len(planned), 'step')} on {where}; profile {request.profile.name}{at}")
     for line in [*playbook.set_aside, *_without_reference(planned)]:
         console.print(f"{'':<10} {report.plain(line)}")
     work = _Work(request, console, gpus, kept, folder, playbook)
@@ -99,38 +95,33 @@ class _Work:
     request: Request
     console: Console
     gpus: int  # of a node
-    kept: dict[str, tuple[Step, Judged]]
+    kept: Kept
     folder: Path
     playbook: Playbook
     judged: list[Judged] = field(default_factory=list)
 
     def do(self, phase: Phase, queue: deque[str]) -> None:
         """Do a step, or say why not. queue: the steps after it, which may become more."""
-        names, steps = self.playbook.nodes, self.playbook.steps
+        names, steps, stem = self.playbook.nodes, self.playbook.steps, phase.stem
         latest = {step.phase: step for step in steps}
         # a needed phase that was not requested does not block this one
         blocking = [needed for needed in phase.needs if needed in latest and latest[needed].blocks]
         healthy = [name for name in names if name not in {entry.node for entry in self.playbook.unhealthy_nodes}]
         nodes = healthy[: phase.max_nodes]
         new: list[LeftOut] = []
-        if phase.stem in self.kept and self.kept[phase.stem][1].run.nodes == nodes:
-            step, judged = self.kept[phase.stem]
+        if stem in self.kept and self.kept[stem][1].run.nodes == nodes:
+            step, judged = self.kept[stem]
             self.judged.append(judged)
             self.console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
         elif blocking or len(nodes) < phase.min_nodes:
-            why = f"needs {', '.join(blocking)}, which did not pass"
-            if not blocking:
-                why = f"needs {phase.min_nodes} nodes, {len(nodes)} of {len(names)} left"
-            step = Step(
-                phase=phase.stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0
-            )
+            too_few = f"needs {phase.min_nodes} nodes, {len(nodes)} of {len(names)} left"
+            why = f"needs {', '.join(blocking)}, which did not pass" if blocking else too_few
+            step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0)
             self.console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
         else:
             step = self._run(phase, nodes, len(healthy) * self.gpus, queue)
-            culprits = (
-                unhealthy_nodes(self.judged[-1]) if phase.screens and step.blocks and not self.request.strict else None
-            )
-            if culprits is not None:
+            may_exclude = phase.screens and step.blocks and not self.request.strict
+            if may_exclude and (culprits := unhealthy_nodes(self.judged[-1])) is not None:
                 new, step = culprits, step.model_copy(update={"blocks": False})
             if new:
                 left = [node for node in nodes if node not in {entry.node for entry in new}]
@@ -157,9 +148,8 @@ class _Work:
         # this playbook's own reference, not the newest one
         if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):
             environment["BRINGUP_REFERENCE"] = str(reference)
-        rest_s = sum(
-            _expected(request, PHASES[stem], self.playbook.nodes).most for stem in queue if stem not in self.kept
-        )
+        rest = [PHASES[stem] for stem in queue if stem not in self.kept]
+        rest_s = sum(_expected(request, later, self.playbook.nodes).most for later in rest)
         title = f"step {len(steps) + 1} of {len(steps) + 1 + len(queue)}: {phase.title}"
         with progress(self.console, title, _expected(request, phase, nodes), rest_s) as tell:
             at = (nodes, self.gpus, environment, request.profile, request.site)
@@ -194,9 +184,7 @@ def _without_reference(planned: Sequence[str]) -> list[str]:
     return ["NOTE: without the step run_1gpu, losses and scaling are compared with its newest run, or stay unknown"]
 
 
-def _plan(
-    request: Request, names: list[str], gpus: int, console: Console
-) -> tuple[list[str], list[str], dict[str, tuple[Step, Judged]]]:
+def _plan(request: Request, names: list[str], gpus: int, console: Console) -> tuple[list[str], list[str], Kept]:
     """Phases, what these nodes cannot run and why, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
     if unknown:
@@ -207,18 +195,16 @@ def _plan(
     left_out = [f"{stem}: {lack}" for stem, lack in lacking.items() if lack is not None]
     if not planned:
         raise CannotStart(f"nothing to run: {'; '.join(left_out)}")
-    kept_steps: dict[str, tuple[Step, Judged]] = {}
+    kept_steps: Kept = {}
     if request.resume is not None:
-        earlier = earlier_run(request.resume)
+        earlier, was = earlier_run(request.resume), f"--resume {request.resume}: that run was on"
         if earlier.nodes != names:
-            raise CannotStart(
-                f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
-            )
+            raise CannotStart(f"{was} {', '.join(earlier.nodes)}, this one on {', '.join(names)}")
         kept_steps = passed_before(request.resume, earlier, planned, request.profile.closed, console)
         here = slurm.this_cluster()
         for _, judged in kept_steps.values():
             if judged.run.of_cluster.is_another(here):
-                raise CannotStart(f"--resume {request.resume}: that run was on {judged.run.of_cluster}, this is {here}")
+                raise CannotStart(f"{was} {judged.run.of_cluster}, this is {here}")
     if known := known_partitions():
         for stem in planned:
             if stem not in kept_steps:
@@ -314,14 +300,14 @@ def earlier_run(folder: Path) -> Playbook:
 
 def passed_before(
     folder: Path, playbook: Playbook, planned: list[str], profile: Profile | None, console: Console
-) -> dict[str, tuple[Step, Judged]]:
+) -> Kept:
     """Return the phases of the earlier playbook in `folder` that need not run again, judged again.
 
     A phase without a step was under way when that run was killed: its job or script may have finished unseen. When it
     is still running, it is waited for.
     """
     recorded = {step.phase: step for step in playbook.steps}
-    steps: dict[str, tuple[Step, Judged]] = {}
+    steps: Kept = {}
     for stem in planned:
         step = recorded.get(stem)
         if step is None:
@@ -350,9 +336,8 @@ def _judged_now(folder: Path, step: Step, profile: Profile | None) -> Judged | N
     try:
         run_folder = runs.step_folder(folder, step)
         # a run that ended after `bringup run` was killed has no verdicts yet
-        judged = (judge.judge_folder if (run_folder / runs.VERDICTS).exists() else write.judge_and_save)(
-            run_folder, profile
-        )
+        judge_now = judge.judge_folder if (run_folder / runs.VERDICTS).exists() else write.judge_and_save
+        judged = judge_now(run_folder, profile)
     except (RunError, RecordError):
         return None  # removed or damaged
     return judged if judged.verdicts.outcome in GOOD else None

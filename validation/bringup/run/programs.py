@@ -46,6 +46,14 @@ class Program:
         return [each for each in running if each.pid in ours]
 
 
+def done(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str] | None:
+    """Run it to its end. None: it is not here, or it did not end in time."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> Program:
     """Start it in a session of its own. options: of subprocess.Popen."""
     mark = uuid.uuid4().hex

@@ -32,10 +32,8 @@ def sign(path: Path, tell: Callable[[str], None]) -> None:
         at = at_site.from_environment()
         if at is None or at.site.signing_key is None:
             return
-        files.write(
-            beside(path),
-            _keygen("sign", "-f", at.site.signing_key, "-n", NAMESPACE, standard_input=files.read(path).data),
-        )
+        signed = _keygen("sign", "-f", at.site.signing_key, "-n", NAMESPACE, standard_input=files.read(path).data)
+        files.write(beside(path), signed)
     except (BringupError, OSError) as error:
         tell(f"{path}: unsigned: {error}")
 
@@ -66,10 +64,8 @@ def signer(judged: Judged, allowed: Path) -> str:
         try:
             principals = _keygen("find-principals", "-f", str(allowed), "-s", copy.name).decode(errors="replace")
             name = principals.partition("\n")[0]
-            _keygen(
-                *("verify", "-f", str(allowed), "-I", name, "-n", NAMESPACE, "-s", copy.name),
-                standard_input=seal.content.encode(),
-            )
+            verify = ("verify", "-f", str(allowed), "-I", name, "-n", NAMESPACE, "-s", copy.name)
+            _keygen(*verify, standard_input=seal.content.encode())
         except RecordError as error:
             raise RecordError(f"{path}: its signature does not count ({allowed}): {error}") from error
     return name
@@ -90,9 +86,8 @@ def _keygen(*arguments: str, standard_input: bytes = b"") -> bytes:
     except OSError as error:
         raise RecordError(f"ssh-keygen cannot be started: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise RecordError(
-            f"ssh-keygen did not end within {PATIENCE_S:.0f} s; does the key or its agent ask?"
-        ) from error
+        late = f"ssh-keygen did not end within {PATIENCE_S:.0f} s"
+        raise RecordError(f"{late}; does the key or its agent ask?") from error
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").replace("Enter passphrase: ", "").splitlines()
         reasons = [line for line in lines if line.strip() and not line.startswith(("@", "Signing data"))]

@@ -7,7 +7,7 @@ put into their command lines.
 import os
 import shlex
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,8 @@ class AtSite:
 
 def from_environment() -> AtSite | None:
     """Load the site file of $BRINGUP_SITE; None: not set. Raises FileError."""
-    file = sites.from_environment()
+    named = os.environ.get("BRINGUP_SITE")
+    file = sites.find(named) if named else None
     return None if file is None else AtSite(sites.load(file), file.resolve())
 
 
@@ -142,10 +143,8 @@ def refuse_missing(site: Site, phase: Phase) -> None:
     """Check, before a run is opened, that the paths in the file exist. Raises FileError."""
     this_host = socket.gethostname()
     if phase.is_training and site.checkpoints is not None and not Path(site.checkpoints).is_dir():
-        raise FileError(
-            f"site {site.name}: checkpoints: {site.checkpoints}: no such folder, seen from {this_host}; "
-            "make it on a filesystem that all nodes share"
-        )
+        missing = f"site {site.name}: checkpoints: {site.checkpoints}: no such folder, seen from {this_host}"
+        raise FileError(f"{missing}; make it on a filesystem that all nodes share")
     if site.setup is not None and not Path(site.setup).is_file():
         raise FileError(f"site {site.name}: setup: {site.setup}: no such file, seen from {this_host}")
 
@@ -155,17 +154,13 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     if at is None:
         return []
     site = at.site
-    lines = [
-        _array("SRUN_SITE", site.srun),
-        _array("SALLOC_SITE", site.salloc),
-        _array("SBATCH_SITE", site.sbatch),
-        _array("ONE_GPU_SITE", one_gpu(site)),
-        _array("CONTAINER", container(site, run)),
-    ]
+    arrays = {"SRUN_SITE": site.srun, "SALLOC_SITE": site.salloc, "SBATCH_SITE": site.sbatch}
+    arrays |= {"ONE_GPU_SITE": one_gpu(site), "CONTAINER": container(site, run)}
     if phase.is_training and site.checkpoints is not None:
-        lines.append(_array("CHECKPOINTS_SITE", ["--checkpoint-dir", site.checkpoints]))
+        arrays["CHECKPOINTS_SITE"] = ["--checkpoint-dir", site.checkpoints]
     if phase.stem == _DISCOVERY:
-        lines.append(_array("FOLDERS_SITE", _folders(site)))
+        arrays["FOLDERS_SITE"] = _folders(site)
+    lines = [f"{name}=({shlex.join(words)})" for name, words in arrays.items()]
     if site.scratch is not None:
         lines.append(f"SCRATCH_SITE={shlex.quote(site.scratch)}")
     if site.modules:
@@ -190,10 +185,6 @@ def _folders(site: Site) -> list[str]:
     """Options for the inventory: the site's folders that jobs write to."""
     named = {"scratch": site.scratch, "checkpoints": site.checkpoints}
     return [word for label, path in named.items() if path is not None for word in ("--folder", f"{label}={path}")]
-
-
-def _array(name: str, words: Sequence[str]) -> str:
-    return f"{name}=({shlex.join(words)})"
 
 
 def _python_path() -> str:
@@ -229,7 +220,5 @@ def for_a_person(at: AtSite, phase: str | None) -> list[str]:
     """Write lines that a user sources before `sbatch`: what Slurm reads, and the options that it does not."""
     variables = {"BRINGUP_SITE": str(at.file)}
     variables |= _variables(at.site, phase, _own(at.site, os.environ))
-    return [
-        *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
-        _array("SBATCH_SITE", at.site.sbatch),
-    ]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    return [*exports, f"SBATCH_SITE=({shlex.join(at.site.sbatch)})"]

@@ -1,6 +1,5 @@
 """A site file says once how jobs are submitted and started on one cluster. Expected numbers are in a profile."""
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,13 +50,11 @@ def _variable(name: str) -> str:
     if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None:
         raise ValueError("is not the name of a variable: letters, digits and _ only")
     if hidden.is_secret_name(name):
-        raise ValueError(
-            "looks like a secret, and every report shows this file; remove it, and export it in your shell"
-        )
+        why = "looks like a secret, and every report shows this file"
+        raise ValueError(f"{why}; remove it, and export it in your shell")
     if name.startswith(("SBATCH_", "SALLOC_", "SLURM_", "SRUN_")):
-        raise ValueError(
-            "is read by Slurm; say it with partition, account, …, or with an option in srun, salloc, sbatch"
-        )
+        instead = "say it with partition, account, …, or with an option in srun, salloc, sbatch"
+        raise ValueError(f"is read by Slurm; {instead}")
     if name.startswith("BRINGUP_") or name in _TABLE.starts:
         raise ValueError("is set by the scripts, or by you when you start them; remove it here")
     return name
@@ -164,9 +161,3 @@ def parse(text: str, where: str) -> Site:
 def dump(site: Site) -> str:
     """Return the site as YAML, without unset keys: it goes into the run's folder."""
     return profile_text.dump(site.model_dump(exclude_none=True, exclude_defaults=True))
-
-
-def from_environment() -> Path | None:
-    """Return the file that $BRINGUP_SITE names, by name or path. None: no site file is used."""
-    named = os.environ.get("BRINGUP_SITE")
-    return find(named) if named else None

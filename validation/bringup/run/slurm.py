@@ -33,6 +33,7 @@ NO_NODE = (
     "shows no node now: Slurm hides nodes of a cloud that are off, unless slurm.conf has PrivateData=cloud; "
     "a job wakes them: srun --nodes=N true"
 )
+LOGIN_HOST = "run this on a login host of the cluster (`make cluster` starts a local one)"
 _NODE_NAME = re.compile(r"^NodeName=(\S+) ", re.MULTILINE)
 _FORGOTTEN = "Invalid job id specified"
 _ABOUT_GPUS = re.compile(r"\b(gpus?|gres|tres|job_?submit|QOSMinGRES)\b", re.IGNORECASE)
@@ -92,20 +93,15 @@ def ask(
             cwd=folder,
         )
     except FileNotFoundError as error:
-        raise SlurmError(
-            f"{command[0]} is not on the PATH: run this on a login host of the cluster "
-            "(`make cluster` starts a local one); without Slurm: bringup train ddp --ranks 2"
-        ) from error
+        why = f"{command[0]} is not on the PATH"
+        raise SlurmError(f"{why}: {LOGIN_HOST}; without Slurm: bringup train ddp --ranks 2") from error
     except subprocess.TimeoutExpired as error:
         printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
         raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s", printed) from error
     if result.returncode != 0:
         words = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
         if _NO_CLUSTER.search(words):
-            raise SlurmError(
-                f"{command[0]} finds no Slurm cluster from this host: run this on a login host of the cluster "
-                "(`make cluster` starts a local one), or set SLURM_CONF"
-            )
+            raise SlurmError(f"{command[0]} finds no Slurm cluster from this host: {LOGIN_HOST}, or set SLURM_CONF")
         raise (ControllerAway if _AWAY.search(words) else SlurmError)(f"{command[0]}: {words}", result.stdout)
     return result.stdout
 
@@ -158,12 +154,10 @@ def partition_nodes(partition: str | None) -> list[str]:
             names += [node for node in hostlist.expand(nodes) if node not in names]
     if not names and (chosen := [name for name in known if known[name]]):
         raise SlurmError(f"partition {', '.join(chosen)} {NO_NODE}")
+    if not names and partition:
+        raise SlurmError(f"no partition {partition!r} with nodes; there are {', '.join(sorted(known)) or 'none'}")
     if not names:
-        raise SlurmError(
-            f"no partition {partition!r} with nodes; there are {', '.join(sorted(known)) or 'none'}"
-            if partition
-            else "no default partition; name one in a site file (BRINGUP_SITE), or export SBATCH_PARTITION=…"
-        )
+        raise SlurmError("no default partition; name one in a site file (BRINGUP_SITE), or export SBATCH_PARTITION=…")
     return names
 
 
@@ -172,10 +166,8 @@ def _is_chosen(shown: str, partition: str | None) -> bool:
     return shown.endswith("*") if partition is None else shown.rstrip("*") in partition.split(",")
 
 
-def show_job(job_id: str, *, on_one_line: bool = False) -> str:
-    if on_one_line:
-        return ask("scontrol", "--oneliner", "show", "job", job_id)
-    return ask("scontrol", "show", "job", job_id)
+def show_job(job_id: str, *options: str) -> str:
+    return ask("scontrol", *options, "show", "job", job_id)
 
 
 def show_topology() -> str:
@@ -217,19 +209,12 @@ def why_pending(job_id: str, waiting: Job) -> str:
 def submit(script: str, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> str:
     """Submit `script`, a path from the repository root; return its job id. Raises SlurmError with sbatch's words."""
     (REPOSITORY / "slurm-logs").mkdir(exist_ok=True)  # Slurm before 23.02 does not make it
+    where = (f"--nodes={len(nodes)}", f"--nodelist={hostlist.shortened(nodes)}")
+    # --export overrides the site's SBATCH_EXPORT: the script needs the run's name and nodes. --output: a node may see
+    # the checkout itself read-only
+    own = ("--parsable", "--export=ALL", "--output=slurm-logs/%x-%j.log")
     try:
-        answer = ask(
-            "sbatch",
-            "--parsable",
-            "--export=ALL",  # overrides the site's SBATCH_EXPORT: the script needs the run's name and nodes
-            f"--nodes={len(nodes)}",
-            f"--nodelist={hostlist.shortened(nodes)}",
-            "--output=slurm-logs/%x-%j.log",  # a node may see the checkout itself read-only
-            *options,
-            script,
-            environment=environment,
-            folder=REPOSITORY,
-        )
+        answer = ask("sbatch", *own, *where, *options, script, environment=environment, folder=REPOSITORY)
     except ControllerAway:
         raise
     except SlurmError as error:
@@ -285,28 +270,20 @@ def is_own(job_id: str, name: str) -> bool:
     return False
 
 
-def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
+def accounting(columns: Sequence[str]) -> str:
     """Ask `sacct` for all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
     # duplicates: a run that lost its node and was requeued has the same job id as the next one
-    options = (
-        "--local",
-        "--allusers",
-        "--allocations",
-        "--duplicates",
-        "--parsable2",
-        f"--starttime={since}",
-        "--endtime=now",
-    )
+    of_whom = ("--local", "--allusers", "--allocations", "--duplicates", "--starttime=now-30days", "--endtime=now")
     between = _unguessed()
-    table = ask("sacct", *options, f"--delimiter={between}", f"--format={','.join(columns)}", timeout_s=300)
+    form = ("--parsable2", f"--delimiter={between}", f"--format={','.join(columns)}")
+    table = ask("sacct", *of_whom, *form, timeout_s=300)
     return "\n".join(line.replace(between, "|") for line in lines(table) if between in line)
 
 
 def accounted(job_id: str, columns: Sequence[str], *options: str, timeout_s: float = 60) -> str:
     """Ask `sacct` for one job, with a header. Raises SlurmError."""
-    return ask(
-        "sacct", *options, "--parsable2", f"--jobs={job_id}", f"--format={','.join(columns)}", timeout_s=timeout_s
-    )
+    asked = ("--parsable2", f"--jobs={job_id}", f"--format={','.join(columns)}")
+    return ask("sacct", *options, *asked, timeout_s=timeout_s)
 
 
 def _unguessed() -> str:
@@ -320,7 +297,7 @@ def ended_job(job_id: str) -> str | None:
     does not know its end yet.
     """
     try:
-        line = show_job(job_id, on_one_line=True)
+        line = show_job(job_id, "--oneliner")
         state = _STATE.search(line)
         return line if state is not None and state[1] in ENDED else None
     except SlurmError as error:

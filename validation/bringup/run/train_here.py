@@ -88,14 +88,7 @@ def train(request: Request) -> tuple[Path, int]:
     environment["RUN_DIR"] = str(folder)  # by which records of another run, and ranks of one, are known
     print(f"{phase.stem}: {folder}", flush=True)
     stop = folder / "stop"
-    options = [
-        "--run-dir",
-        str(folder),
-        "--stop-file",
-        str(stop),
-        *workload,
-        *request.options,
-    ]
+    options = ["--run-dir", str(folder), "--stop-file", str(stop), *workload, *request.options]
     commands = launchers(request.strategy, ranks, folder, [source, *options], free_port())
     environments = [
         environment | ({} if len(nodes) == 1 else {"SLURMD_NODENAME": node}) | _gpus_of(index, ranks // len(nodes))
@@ -136,9 +129,8 @@ def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
     if strategy == "single" and ranks > 1:
         raise UsageError(f"train single is one rank, {ranks} requested; several are ddp, fsdp or hsdp")
     if there and ranks > there:
-        raise UsageError(
-            f"train {strategy} --ranks {ranks}: torch sees {many(there, 'GPU')} here, and each rank needs one"
-        )
+        seen = f"torch sees {many(there, 'GPU')} here, and each rank needs one"
+        raise UsageError(f"train {strategy} --ranks {ranks}: {seen}")
     if ranks < least or ranks % nodes:
         even = "an even number of ranks, " if nodes > 1 else ""
         why = ": two groups, and in each two ranks that shard" if nodes > 1 else ""

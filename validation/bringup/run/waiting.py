@@ -68,12 +68,11 @@ def only_one(file: Path, tell: Callable[[str], None]) -> Iterator[None]:
         while True:
             try:
                 fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, cluster)
+                break
             except BlockingIOError:
                 tell("waiting for the smoke phase of another run of this checkout")
                 time.sleep(pace.seconds())
             except OSError:
-                break
-            else:
                 break
         yield
 

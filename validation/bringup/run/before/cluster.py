@@ -48,9 +48,8 @@ class Cluster:
 
     def named(self, names: str | None) -> list[Partition]:
         """Find the partitions of `a,b`; None: the default one."""
-        if names is None:
-            return [partition for partition in self.partitions if partition.is_default]
-        return [partition for partition in self.partitions if partition.name in names.split(",")]
+        wanted = partitions.requested(names, self.partitions)
+        return [partition for partition in self.partitions if partition.name in wanted]
 
     def accounts_for(self, partition: Partition) -> list[str]:
         """Name accounts of this user whose jobs the partition takes."""
@@ -61,13 +60,10 @@ class Cluster:
         """Return (words, what, the most) of each limit of jobs of this account. qos: None: the account's own."""
         mine = [each for each in self.accounts or () if each.name == account]
         names = [qos or next((each.default_qos for each in mine), ""), *(partition.own_qos for partition in chosen)]
-        limits = {f"QOS {name}": self.qos.get(name, {}) for name in names}
-        limits |= {f"account {account}": {SUBMITTED: each.most_jobs} for each in mine if each.most_jobs is not None}
-        return [
-            (f"{whose}, {what}: at most {most}", what, most)
-            for whose, of_it in limits.items()
-            for what, most in of_it.items()
-        ]
+        all_of = {f"QOS {name}": self.qos.get(name, {}) for name in names}
+        all_of |= {f"account {account}": {SUBMITTED: each.most_jobs} for each in mine if each.most_jobs is not None}
+        named = ((whose, what, most) for whose, limits in all_of.items() for what, most in limits.items())
+        return [(f"{whose}, {what}: at most {most}", what, most) for whose, what, most in named]
 
     def nodes_of(self, chosen: Sequence[Partition]) -> dict[str, Node]:
         held = frozenset[str]().union(*(partition.nodes for partition in chosen))

@@ -26,7 +26,7 @@ from bringup.run import auto_profile, partitions, slurm
 from bringup.run import site as at_site
 from bringup.run.before import cluster as of_slurm
 from bringup.run.before import host as of_host
-from bringup.run.before.cluster import Cluster
+from bringup.run.before.cluster import AT_ONCE, GPUS, NODES, SUBMITTED, Cluster
 from bringup.run.before.host import UNLIMITED, Host
 from bringup.run.nodes import MIG, most_common
 from bringup.run.site import AtSite
@@ -38,6 +38,7 @@ SHARED = re.compile(
 LEAST_GIB = 10  # logs and records of all phases, and the files of storage; checkpoints come on top
 T = TypeVar("T")
 MOST_SMOKE_JOBS = 11  # that smoke has in the queue at once
+NO_SITE = Site(schema_version=1, name="none")  # what holds where no site file says otherwise
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,15 @@ class Facts:
     driver: Driver | None
 
     @property
-    def declared(self) -> Site | None:
-        return self.site.site if isinstance(self.site, AtSite) else None
+    def declared(self) -> Site:
+        return self.site.site if isinstance(self.site, AtSite) else NO_SITE
 
     @property
     def nodes(self) -> dict[str, Node]:
         """Return those of the partition, as far as Slurm answers."""
-        known = isinstance(self.cluster, Cluster)
-        return self.cluster.nodes_of(self.cluster.named(self.partition)) if known else {}  # type: ignore[union-attr]
+        if isinstance(self.cluster, BringupError):
+            return {}
+        return self.cluster.nodes_of(self.cluster.named(self.partition))
 
 
 class Finding(NamedTuple):
@@ -91,7 +93,7 @@ def _python(facts: Facts) -> Finding:
 def _torch(facts: Facts) -> Finding:
     torch, driver = facts.host.torch, facts.driver
     if torch is None:
-        if facts.declared is not None and facts.declared.container is not None:
+        if facts.declared.container is not None:
             return Finding("PASS", "not installed here: the site's container brings it")
         says = "not installed: discovery runs, and smoke without its matrix products"
         return Finding("WARN", says, "make venv, for all phases")
@@ -221,13 +223,16 @@ def _shell(facts: Facts) -> Finding:
 
 def _variables(facts: Facts) -> Finding:
     """Look at variables that reach the jobs, from the site file and this shell."""
+<<<<<<< HEAD
     declared = {} if facts.declared is None else facts.declared.environment
     pinned = vendors.pinned({**os.environ, **declared})
+=======
+    pinned = right_values.pinned({**os.environ, **facts.declared.environment})
+>>>>>>> w/b
     if not pinned:
         return Finding("PASS", "none pins a choice of NCCL, or changes what is computed")
-    return Finding(
-        "WARN", "; ".join(pinned), "unset it, in the site file too, unless this cluster was measured to need it"
-    )
+    cure = "unset it, in the site file too, unless this cluster was measured to need it"
+    return Finding("WARN", "; ".join(pinned), cure)
 
 
 OF_THE_HOST = (_python, _torch, _folder, _room, _site_file, _profile, _tools, _kernel_log, _shell, _variables)
@@ -286,7 +291,7 @@ def _phases(facts: Facts, cluster: Cluster) -> Finding:
 
 def _request(facts: Facts, cluster: Cluster) -> Finding:
     plugins = cluster.settings.get("JobSubmitPlugins", "(null)")
-    requested = "none" if facts.declared is None else facts.declared.gpu_request
+    requested = facts.declared.gpu_request
     sliced = [name for name, node in facts.nodes.items() if any(MIG.search(kind) for kind in node.types)]
     if sliced:
         says = f"GPUs are divided (MIG) on {the_first(sliced)}: a slice counts as a GPU"
@@ -299,7 +304,7 @@ def _request(facts: Facts, cluster: Cluster) -> Finding:
 
 def _account(facts: Facts, cluster: Cluster) -> Finding:
     enforced = cluster.settings.get("AccountingStorageEnforce", "none").lower()
-    named = None if facts.declared is None else facts.declared.submitted("account", None)
+    named = facts.declared.submitted("account", None)
     account = named or os.environ.get("SBATCH_ACCOUNT") or cluster.default_account
     if cluster.accounts is None:
         if "associations" in enforced or "limits" in enforced:
@@ -321,20 +326,12 @@ def _account(facts: Facts, cluster: Cluster) -> Finding:
         return Finding("FAIL", f"partition {closed[0]} takes no job of account {account} (AllowAccounts)", cure)
     usual = most_common(facts.nodes)
     gpus = [node.gpus for node in facts.nodes.values() if usual is not None and node.gres == usual.gres]
-    asked = {
-        of_slurm.SUBMITTED: MOST_SMOKE_JOBS,
-        of_slurm.AT_ONCE: 2,
-        of_slurm.GPUS: sum(gpus),
-        of_slurm.NODES: len(gpus),
-    }
-    named = None if facts.declared is None else facts.declared.submitted("qos", None)
-    limits = cluster.limits(account, named or os.environ.get("SBATCH_QOS"), chosen)
+    asked = {SUBMITTED: MOST_SMOKE_JOBS, AT_ONCE: 2, GPUS: sum(gpus), NODES: len(gpus)}
+    limits = cluster.limits(account, facts.declared.submitted("qos", None) or os.environ.get("SBATCH_QOS"), chosen)
     narrow = [f"{limit}, and a run here asks for {asked[what]}" for limit, what, most in limits if most < asked[what]]
     if narrow:
-        cure = (
-            "another QOS (qos: NAME in the site file), or fewer nodes (--nodelist); smoke waits where it has few jobs"
-        )
-        return Finding("WARN", "; ".join(narrow), cure)
+        cure = "another QOS (qos: NAME in the site file), or fewer nodes (--nodelist)"
+        return Finding("WARN", "; ".join(narrow), f"{cure}; smoke waits where it has few jobs")
     return Finding("PASS", f"account {account}")
 
 
@@ -374,7 +371,7 @@ def _containers(facts: Facts, cluster: Cluster) -> Finding:
     has_pyxis, tools = facts.host.has_pyxis, facts.host.tools
     there = [name for name, is_there in (("pyxis", has_pyxis), ("apptainer", "apptainer" in tools)) if is_there]
     has = " and ".join(there) or "neither pyxis nor apptainer"
-    wanted = None if facts.declared is None else facts.declared.container
+    wanted = facts.declared.container
     if wanted is None:
         return Finding("PASS", f"no container is declared; {has} here")
     if wanted.runtime == "pyxis" and has_pyxis is False:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.kernel.facts import facts as probe_facts
-from bringup.kernel.records import Value
 from bringup.kernel.results import REPOSITORY
+from bringup.run import programs
 
 TOOLS = ("dcgmi", "ib_write_bw", "fio", "all_reduce_perf", "apptainer")
 UNLIMITED = resource.RLIM_INFINITY
@@ -77,10 +77,10 @@ def read() -> Host:
     )
 
 
-def _kernel_log_is_closed(device: str = "/dev/kmsg") -> bool:
+def _kernel_log_is_closed() -> bool:
     """Whether neither the log itself nor the journal can be read by this account."""
     try:
-        os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK))
+        os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
     except OSError:
         names = {group.gr_name for group in grp.getgrall() if group.gr_gid in os.getgroups()}
         return not names & _MAY_READ_THE_JOURNAL
@@ -107,15 +107,9 @@ def torch_of(venv: Path) -> Torch | None:
 def folder(path: Path) -> Folder:
     """Ask about a folder by the probe that asks the nodes."""
     probe = REPOSITORY / "infrastructure-validation/probes/folders.py"
-    seen: dict[str, tuple[Value | None, str]] = {}
-    try:
-        done = subprocess.run(
-            [sys.executable, str(probe), str(path)], capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
-        for fact in probe_facts.parse(done.stdout, probe.name).observations:
-            seen[fact.quantity.removeprefix("inventory.folder.results.")] = fact.value, fact.why or ""
-    except subprocess.TimeoutExpired:
-        pass
+    done = programs.done([sys.executable, str(probe), str(path)], _ANSWER_S)
+    facts = [] if done is None else probe_facts.parse(done.stdout, probe.name).observations
+    seen = {fact.quantity.removeprefix("inventory.folder.results."): (fact.value, fact.why or "") for fact in facts}
     silent = None, f"{path} gave no answer"
     kind, (space, of_space) = seen.get("mount", silent)[0], seen.get("space", silent)
     return Folder(
@@ -138,8 +132,5 @@ def _is_exported(path: Path) -> bool:
 
 
 def _knows_pyxis() -> bool | None:
-    try:
-        shown = subprocess.run(["srun", "--help"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return None
-    return "--container-image" in shown.stdout if shown.returncode == 0 else None
+    shown = programs.done(["srun", "--help"], _ANSWER_S)
+    return "--container-image" in shown.stdout if shown is not None and shown.returncode == 0 else None

@@ -37,9 +37,8 @@ def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
     if usual is None:
         raise CannotStart(f"partition {partition.name} has no GPU: Slurm says Gres=(null) for {the_first(list(nodes))}")
     request = _request(usual, nodes, assumed)
-    assumed.append(
-        f"OverSubscribe={partition.sharing}: every job of a phase asks for whole nodes by itself (--exclusive)"
-    )
+    whole = "every job of a phase asks for whole nodes by itself (--exclusive)"
+    assumed.append(f"OverSubscribe={partition.sharing}: {whole}")
     account = _account(cluster, partition, assumed)
     site = Site(
         schema_version=1,

@@ -58,8 +58,8 @@ class Known:
 def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Known:
     """Read from training runs the MFU and how far the peak was from the formula's, from other runs the bandwidth, and
     the rest from a profile. Raises RunError, RecordError."""
-    machine, factor = profile.machine, None
-    others = []
+    reached: Mfu | None = None
+    factor, others = None, []
     for run in judged:
         if run.objection is not None:
             raise RunError(f"{run.folder}: {run.objection}; leave it out of --from")
@@ -73,18 +73,14 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
         metrics = records.metrics
         if metrics.mfu is None:
             raise RecordError(f"{run.folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
-        measured = Mfu(
-            value=metrics.mfu,
-            source=f"measured by {run.folder.name} ({metrics.observed.kind}, {metrics.model})",
-            recomputed=True,
-        )
-        machine = machine.model_copy(update={"mfu": measured})
+        measured_by = f"measured by {run.folder.name} ({metrics.observed.kind}, {metrics.model})"
+        reached = Mfu(value=metrics.mfu, source=measured_by, recomputed=True)
         peak = metrics.memory_check
         if peak.peak_measured_bytes and peak.peak_predicted_bytes:
-            factor = Sourced(value=peak.peak_measured_bytes / peak.peak_predicted_bytes, source=measured.source)
+            factor = Sourced(value=peak.peak_measured_bytes / peak.peak_predicted_bytes, source=measured_by)
     if mfu is not None:
-        given = Mfu(value=mfu, source="assumed on the command line (--mfu)", recomputed=True)
-        machine = machine.model_copy(update={"mfu": given})
+        reached = Mfu(value=mfu, source="assumed on the command line (--mfu)", recomputed=True)
+    machine = profile.machine if reached is None else profile.machine.model_copy(update={"mfu": reached})
     source = bandwidth.measured(others) if others else bandwidth.Promised(profile)
     wanted = profile.expect.get("train.memory.headroom")
     headroom = wanted.at_least if wanted is not None and isinstance(wanted.at_least, float) else 0.0
@@ -153,6 +149,7 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     fragments = memory.fragments(shape, job, parts)
     peak = parts.total * (facts.peak_factor.value if facts.peak_factor else 1)
     took = times(shape, job, facts)
+    tokens = job.global_batch * job.sequence_length
     return PredictedStrategy(
         strategy=job.kind,
         ranks=job.ranks,
@@ -170,9 +167,7 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
         compute_s=None if took.compute is None else list(took.compute),
         communication_s=took.communication,
         step_s=None if took.step is None else list(took.step),
-        tokens_per_s=None
-        if took.step is None
-        else [job.global_batch * job.sequence_length / seconds for seconds in reversed(took.step)],
+        tokens_per_s=None if took.step is None else [tokens / seconds for seconds in reversed(took.step)],
         sources=took.sources,
         unknown=[*unknown, *took.unknown],
     )
@@ -187,12 +182,10 @@ def mfu_of(machine: Machine, *, recomputed: bool, compiled: bool) -> Mfu | None:
     peak = machine.peak_bf16_tflops
     if machine.mfu is not None or peak is None:
         return machine.mfu
-    span = published.span(peak.source, recomputed=recomputed, compiled=compiled)
-    return (
-        None
-        if span is None
-        else Mfu(value=span.low, most=span.high if span.high > span.low else None, source=span.source, recomputed=True)
-    )
+    if (span := published.span(peak.source, recomputed=recomputed, compiled=compiled)) is None:
+        return None
+    most = span.high if span.high > span.low else None
+    return Mfu(value=span.low, most=most, source=span.source, recomputed=True)
 
 
 def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) -> tuple[float, float] | None:
@@ -208,9 +201,8 @@ def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) ->
     elif peak is None:
         unknown.append(f"compute time: profile {facts.profile} declares no machine.peak_bf16_tflops")
     elif mfu is None:
-        unknown.append(
-            f"compute time: no MFU; give --mfu, or --from a training run (profile {facts.profile} assumes none)"
-        )
+        cure = "give --mfu, or --from a training run"
+        unknown.append(f"compute time: no MFU; {cure} (profile {facts.profile} assumes none)")
     else:
         flops = per_token * job.tokens * job.accumulation
         again = job.activation_checkpointing and not mfu.recomputed
@@ -231,14 +223,11 @@ def advise(question: Question, facts: Known) -> Advice:
         )
     layouts = jobs(question)
     if not layouts:
-        world = asked.nodes * asked.gpus_per_node
-        raise UsageError(
-            f"--global-batch {question.global_batch} is not a multiple of {world} GPUs x {many(asked.rows, 'row')}"
-        )
+        least = f"{asked.nodes * asked.gpus_per_node} GPUs x {many(asked.rows, 'row')}"
+        raise UsageError(f"--global-batch {question.global_batch} is not a multiple of {least}")
     if asked.sync_each_batch and not any(job.sync_each_batch and job.accumulation > 1 for job in layouts):
-        raise UsageError(
-            "--sync-each-batch changes nothing here: a step has one micro-step; give a larger --global-batch"
-        )
+        why = "a step has one micro-step; give a larger --global-batch"
+        raise UsageError(f"--sync-each-batch changes nothing here: {why}")
     strategies = [predict(shape, job, facts) for job in layouts]
     use, why = choose(strategies)
     if use is None and any(strategy.fits for strategy in strategies):
@@ -295,14 +284,12 @@ def choose(strategies: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
         return None, f"none fits{beside}"
     if len(fitting) == 1:
         return fitting[0].strategy, f"the only one that fits{beside}"
-    times = [strategy.step_s[1] if strategy.step_s else None for strategy in fitting]
-    if None in times:
+    longest = [(strategy.step_s[1], strategy) for strategy in fitting if strategy.step_s]
+    if len(longest) < len(fitting):
         best = min(fitting, key=lambda strategy: (strategy.leaving_node_gb, strategy.sent_inside_gb))
         return best.strategy, f"it fits and sends least, between nodes first{beside}; step times are unknown"
-    least = min(time for time in times if time is not None)
-    best = next(
-        strategy for strategy, time in zip(fitting, times, strict=True) if time is not None and time <= least * NEARLY
-    )
+    least = min(step_s for step_s, _ in longest)
+    best = next(strategy for step_s, strategy in longest if step_s <= least * NEARLY)
     return best.strategy, f"the shortest step if nothing overlaps, or within 5 % of it and simpler{beside}"
 
 
@@ -311,25 +298,23 @@ def _what_would_fit(question: Question, facts: Known) -> str:
     asked = question.layout
     world = asked.nodes * asked.gpus_per_node
     whole = max(1, question.global_batch // world)
-    cures: list[tuple[str, dict[str, Any]]] = [
-        ("--activation-checkpointing", {"activation_checkpointing": True}),
-        ("--sync-each-batch", {"sync_each_batch": True}),
-        ("--rows 1", {"rows": 1}),
-        (f"--rows {whole}", {"rows": whole}),  # one micro-step
-        ("--reduce-dtype bfloat16", {"reduce_bytes": 2}),
+    cures: list[tuple[str, str, Any]] = [
+        ("--activation-checkpointing", "activation_checkpointing", True),
+        ("--sync-each-batch", "sync_each_batch", True),
+        ("--rows 1", "rows", 1),
+        (f"--rows {whole}", "rows", whole),  # one micro-step
+        ("--reduce-dtype bfloat16", "reduce_bytes", 2),
     ]
-    cures = [(words, change) for words, change in cures if replace(asked, **change) != asked]
+    cures = [cure for cure in cures if getattr(asked, cure[1]) != cure[2]]
     for count in range(1, len(cures) + 1):
         for some in itertools.combinations(cures, count):
-            changed = asked
-            for _, change in some:
-                changed = replace(changed, **change)
+            changed = replace(asked, **{name: value for _, name, value in some})
             wanted = [job for job in jobs(replace(question, layout=changed)) if job.kind != "single" or world == 1]
             fitting = [each for each in (predict(question.shape, job, facts) for job in wanted) if each.fits == "fits"]
             if fitting:
                 named = (f"{NAMES[each.strategy]} ({each.needed_gib:.0f} GiB)" for each in fitting)
                 these = "this does" if len(fitting) == 1 else "these do"
-                return f"with {' and '.join(words for words, _ in some)} {these}: {', '.join(named)}"
+                return f"with {' and '.join(words for words, _, _ in some)} {these}: {', '.join(named)}"
     return "take more nodes or shorter sequences"
 
 

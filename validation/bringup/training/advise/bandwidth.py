@@ -83,12 +83,9 @@ class Measured:
             speed = low[1] * min(1.0, message / low[0])
             return Speed(speed, f"{operation} {low[1]:.4g} GB/s {low[2]}, for messages of {_size(message)}")
         share = (message - low[0]) / (high[0] - low[0])
-        time = (1 - share) * low[0] / low[1] + share * high[0] / high[1]
-        return Speed(
-            message / time,
-            f"{operation} {message / time:.4g} GB/s for messages of {_size(message)}, from {low[1]:.4g} "
-            f"{low[2]} and {high[1]:.4g} at {high[2].split()[1]}",
-        )
+        speed = message / ((1 - share) * low[0] / low[1] + share * high[0] / high[1])
+        between = f"from {low[1]:.4g} {low[2]} and {high[1]:.4g} at {high[2].split()[1]}"
+        return Speed(speed, f"{operation} {speed:.4g} GB/s for messages of {_size(message)}, {between}")
 
 
 def measured(judged: Sequence[Judged]) -> Measured:
@@ -102,9 +99,7 @@ def _size(message: float) -> str:
     return f"{message:.0f} B"
 
 
-def seconds(
-    collective: Collective, source: Promised | Measured, nodes: int, gpus_per_node: int
-) -> tuple[float, str] | str:
+def seconds(collective: Collective, of: Promised | Measured, nodes: int, gpus_per_node: int) -> tuple[float, str] | str:
     """Return (time of all calls of a step, source) or why it is unknown: bytes that a rank sends / bus bandwidth.
 
     Replicas talk in rings, one for each shard that a node holds, all at once: each has its part of what leaves a node
@@ -113,11 +108,11 @@ def seconds(
     if collective.over == "replicas":
         rings = min(nodes * gpus_per_node // collective.ranks, gpus_per_node)
         through = collective.ranks * rings // gpus_per_node  # nodes of a ring
-        speed = source.bus("all_gather", through, collective.message * rings, gpus_per_node)
+        speed = of.bus("all_gather", through, collective.message * rings, gpus_per_node)
         if isinstance(speed, str):
             return speed
         each = f"{rings} GPUs for a replica's ring" if rings == gpus_per_node else f"{rings} rings of replicas"
         return collective.sent / (speed.gbps * 1e9 / rings), f"{speed.source}, / {each}"
     over = {"node": 1, "nodes": collective.ranks // gpus_per_node}.get(collective.over, nodes)
-    speed = source.bus(collective.operation, over, collective.message, gpus_per_node)
+    speed = of.bus(collective.operation, over, collective.message, gpus_per_node)
     return speed if isinstance(speed, str) else (collective.sent / (speed.gbps * 1e9), speed.source)

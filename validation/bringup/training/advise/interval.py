@@ -71,8 +71,7 @@ def goodput(interval_s: float, save_s: float, restart_s: float, failure_s: float
 
     restart_s: from the failure until training goes on where it was saved."""
     try:
-        return (
-            interval_s / failure_s / (math.exp(restart_s / failure_s) * math.expm1((interval_s + save_s) / failure_s))
-        )
+        lost = math.exp(restart_s / failure_s) * math.expm1((interval_s + save_s) / failure_s)
     except OverflowError:
         return 0.0
+    return interval_s / failure_s / lost

@@ -99,15 +99,12 @@ def _not_judged(folder: Path, why: str) -> Entry:
     metrics = read_record(folder / results.METRICS, TrainMetrics)
     head = metrics.summary
     if head is not None and head != summary_of(args, metrics, (head.scaling, head.scaling_reason)):
-        raise NotComparable(
-            f"{folder}: the summary of {results.METRICS} is not what its other fields and {results.RUN_ARGS} say: one "
-            "of them was changed, or they are of two runs"
-        )
+        why = f"the summary of {results.METRICS} is not what its other fields and {results.RUN_ARGS} say"
+        raise NotComparable(f"{folder}: {why}: one of them was changed, or they are of two runs")
     if (args.world_size, args.strategy) != (metrics.world_size, metrics.observed.kind):
-        raise NotComparable(
-            f"{folder}: {results.RUN_ARGS} is of {args.strategy} on {many(args.world_size, 'rank')}, "
-            f"{results.METRICS} of {metrics.observed.kind} on {metrics.world_size}: they are of two runs"
-        )
+        asked = f"{results.RUN_ARGS} is of {args.strategy} on {many(args.world_size, 'rank')}"
+        ran = f"{results.METRICS} of {metrics.observed.kind} on {metrics.world_size}"
+        raise NotComparable(f"{folder}: {asked}, {ran}: they are of two runs")
     return Entry(folder.absolute(), None, None, args, metrics, why)
 
 
@@ -130,9 +127,8 @@ def refuse_repeated(entries: Sequence[Entry]) -> None:
     for index, entry in enumerate(entries):
         for other in entries[:index]:
             if None in (entry.run, other.run) and entry.metrics == other.metrics:
-                raise NotComparable(
-                    f"{other.folder} and {entry.folder} hold the same {results.METRICS}: a run counts once"
-                )
+                both = f"{other.folder} and {entry.folder}"
+                raise NotComparable(f"{both} hold the same {results.METRICS}: a run counts once")
 
 
 def refuse_copies(runs: Iterable[tuple[Path, Run]]) -> None:

@@ -117,8 +117,7 @@ def recommend(beside: SideBySide) -> Recommended:
         candidates = [run for run in candidates if run not in slowed]
     fastest, others = candidates[0], candidates[1:]
     where = f"Which strategy on {fastest.row.metrics.world_size} ranks of {many(len(fastest.row.hosts), 'node')}"
-    reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest)]
-    reasons += _other_nodes(candidates)
+    reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest), *_other_nodes(candidates)]
     objection = _objection(candidates)
     if objection is not None:
         after = ["Next: the same runs on the GPUs of this cluster."] if _no_gpu(candidates) else []
@@ -134,9 +133,8 @@ def recommend(beside: SideBySide) -> Recommended:
     if chosen is not fastest:
         choice.append(f"{fastest.name} is faster, and leaves less than {100 * (1 - FULL):.0f} % of the device.")
     measured = {run.row.kind for run in candidates}
-    tried = [
-        f"{rule.do}, because {rule.why}" for rule in RULES if rule.strategy not in measured and rule.applies(chosen)
-    ][:MOST_TRIED]
+    to_try = (rule for rule in RULES if rule.strategy not in measured and rule.applies(chosen))
+    tried = [f"{rule.do}, because {rule.why}" for rule in to_try][:MOST_TRIED]
     after = [f"To try next: {'; '.join(tried)}." if tried else "No rule has something to try next."]
     return Recommended(choice, reasons, after, chosen.name)
 
@@ -150,29 +148,23 @@ def why(theirs: Numbers, ours: Numbers) -> str:
         reason = unknown.row.metrics.communication_reason or "it was not measured"
         sentence += f"; why is not known: communication of {unknown.name}: {reason}"
     else:
-        sentence += (
-            f": {ours.exposed:.1%} of its step was communication that nothing overlapped, of {theirs.name} "
-            f"{theirs.exposed:.1%}"
-        )
-        ours_s, theirs_s = (run.row.metrics.step_time_s.p50 for run in (ours, theirs))
-        longer_s, exposed_s = ours_s - theirs_s, ours.exposed * ours_s - theirs.exposed * theirs_s
-        if longer_s > 0 and exposed_s > longer_s:  # what it computes became shorter
-            sentence += f": it grew by {1e3 * exposed_s:.0f} ms, and the step by {1e3 * longer_s:.0f} ms"
-        elif longer_s > 0 and exposed_s > 0:
-            sentence += (
-                f": a step takes {1e3 * longer_s:.0f} ms longer, of which that explains {1e3 * exposed_s:.0f} ms"
-            )
-        elif longer_s > 0:
-            sentence += f": it does not explain the {1e3 * longer_s:.0f} ms that a step takes longer"
-        elif exposed_s < 0:
-            sentence += f": a step takes {-1e3 * longer_s:.0f} ms less, and this part of it {-1e3 * exposed_s:.0f} ms"
+        sentence += f": {ours.exposed:.1%} of its step was communication that nothing overlapped"
+        sentence += f", of {theirs.name} {theirs.exposed:.1%}"
+        ours_ms, theirs_ms = (1e3 * run.row.metrics.step_time_s.p50 for run in (ours, theirs))
+        longer, exposed = ours_ms - theirs_ms, ours.exposed * ours_ms - theirs.exposed * theirs_ms
+        if longer > 0 and exposed > longer:  # what it computes became shorter
+            sentence += f": it grew by {exposed:.0f} ms, and the step by {longer:.0f} ms"
+        elif longer > 0 and exposed > 0:
+            sentence += f": a step takes {longer:.0f} ms longer, of which that explains {exposed:.0f} ms"
+        elif longer > 0:
+            sentence += f": it does not explain the {longer:.0f} ms that a step takes longer"
+        elif exposed < 0:
+            sentence += f": a step takes {-longer:.0f} ms less, and this part of it {-exposed:.0f} ms"
         else:
-            sentence += f": a step takes {-1e3 * longer_s:.0f} ms less all the same"
-    states = [row.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
-    if states[1]:
-        sentence += (
-            f". Parameters, gradients and optimizer take {states[0] / states[1]:.0%} of the memory of {theirs.name}"
-        )
+            sentence += f": a step takes {-longer:.0f} ms less all the same"
+    own, base = (run.row.metrics.memory_check.states_measured_bytes for run in (ours, theirs))
+    if base:
+        sentence += f". Parameters, gradients and optimizer take {own / base:.0%} of the memory of {theirs.name}"
     return f"{sentence}.".replace("%", " %")
 
 
@@ -209,14 +201,12 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
     """Why nothing is recommended. None: it is."""
     if _no_gpu(candidates):
         return "no GPU was at work. What follows is what the CPU showed, and says nothing about GPUs or NCCL"
-    gpus = grouped((run.row.metrics.gpu0, run.name) for run in candidates)
-    if len(gpus) > 1:
-        where = "; ".join(f"{', '.join(names)} on {gpu}" for gpu, names in gpus.items())
-        return f"they ran on different GPUs ({where}). Run all of them on one kind"
+    gpus = grouped((str(run.row.metrics.gpu0), run.name) for run in candidates)
     clusters = grouped((run.row.entry.of_cluster, run.name) for run in candidates if run.row.entry.of_cluster)
-    if len(clusters) > 1:
-        where = "; ".join(f"{', '.join(names)} on {cluster}" for cluster, names in clusters.items())
-        return f"they ran on different clusters ({where}). Run all of them on one"
+    for what, names_at, where_to in (("GPUs", gpus, "one kind"), ("clusters", clusters, "one")):
+        if len(names_at) > 1:
+            where = "; ".join(f"{', '.join(names)} on {place}" for place, names in names_at.items())
+            return f"they ran on different {what} ({where}). Run all of them on {where_to}"
     slowed = [f"{run.name}: {run.slow_rank}" for run in candidates if run.slow_rank is not None]
     if slowed:
         return f"all waited for one rank ({'; '.join(slowed)}). Repeat it without that node"

@@ -140,10 +140,8 @@ class SideBySide:
         base = args[0]
         fields = [field for field in RunArgs.model_fields if field not in ARGUMENTS["said_otherwise"]]
         differ = {field: [_short(getattr(each, field)) for each in args] for field in fields}
-        lines = [
-            f"all: {base.model}, {base.global_batch} rows of {base.sequence_length} tokens a step, "
-            f"{base.compute_dtype}, {base.steps} steps, seed {base.seed}"
-        ]
+        batch = f"{base.global_batch} rows of {base.sequence_length} tokens a step"
+        lines = [f"all: {base.model}, {batch}, {base.compute_dtype}, {base.steps} steps, seed {base.seed}"]
         return lines + [f"{field}: {', '.join(known)}" for field, known in differ.items() if len(set(known)) > 1]
 
     @property
@@ -189,20 +187,16 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
             differing = [f"{len(base.metrics.loss)} vs {len(entry.metrics.loss)} losses"]
         if differing:
             names = ", ".join(dict.fromkeys(field.split()[0] for field in differing))
-            raise NotComparable(
-                f"{base.folder.name} and {entry.folder.name} are not comparable: {'; '.join(differing)}; "
-                f"--vary FIELD allows a field to differ ({names})"
-            )
+            unlike = f"{base.folder.name} and {entry.folder.name} are not comparable: {'; '.join(differing)}"
+            raise NotComparable(f"{unlike}; --vary FIELD allows a field to differ ({names})")
     ordered = sorted(entries, key=lambda entry: entry.metrics.world_size)
     names_of_runs = short_names([entry.folder.name for entry in ordered])
     rows = [row_of(entry, base, name) for entry, name in zip(ordered, names_of_runs, strict=True)]
     tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
     within = f"agree within {tolerance:g} ({base.args.compute_dtype})"
     kept = "unknown dtype, no tolerance" if tolerance is None else within
-    note = (
-        f"loss gap: the largest of a step, against {base.folder.name} (train.loss.agrees judges the mean of all); "
-        f"losses must {kept}; tokens/s: all ranks, steady window"
-    )
+    gap = f"the largest of a step, against {base.folder.name} (train.loss.agrees judges the mean of all)"
+    note = f"loss gap: {gap}; losses must {kept}; tokens/s: all ranks, steady window"
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
 
 
@@ -237,11 +231,5 @@ def row_of(entry: Entry, base: Entry, name: str) -> Row:
     scaled = None if entry.metrics.summary is None else entry.metrics.summary.scaling
     if scaled is None and base.metrics.world_size == 1:
         scaled = scaling(entry.metrics, base.metrics)
-    return Row(
-        entry,
-        name,
-        scaling=scaled,
-        gap=gap,
-        agrees=bool(learnt) or (gap is not None and len(known) == len(tolerances) and gap <= max(known)),
-        learnt=learnt,
-    )
+    agrees = bool(learnt) or (gap is not None and len(known) == len(tolerances) and gap <= max(known))
+    return Row(entry, name, scaled, gap, agrees, learnt)

@@ -100,9 +100,8 @@ class _Facts:
         self.lost = _down(seen) | _last(seen, "slurm.launch.lost") | _first(seen, "launcher.node_lost")
         self.stacks = _last(seen, "train.rank.stack")
         self.steps = _last(seen, "train.rank.step")
-        self.entered = {
-            place: count.value for place, count in _last(seen, "train.rank.entered").items() if place in self.stacks
-        }
+        entered = _last(seen, "train.rank.entered")
+        self.entered = {place: count.value for place, count in entered.items() if place in self.stacks}
         self.unwritable = _first(seen, "launcher.cannot_write")
         self.not_started = _first(seen, "slurm.launch.not_started")  # files are read by name: launch.log first
         self.refused = seen.of("launcher.refused")

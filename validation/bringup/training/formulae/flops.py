@@ -77,7 +77,6 @@ def efficiency(
     per_token = flops_per_token(shape, sequence_length)
     peak = None if device_name is None else peak_bf16_tflops(device_name, profile)
     tflops, source = peak or (None, None)
-    reason = None
     if device_name is None:
         reason = "no peak is known for cpu"
     elif per_token is None:
@@ -86,6 +85,6 @@ def efficiency(
         reason = f"no peak is known for {device_name}"
     elif compute_dtype != "bfloat16":
         reason = f"the peak is for bfloat16, this run computed in {compute_dtype}"
-    if reason is not None or per_token is None or tflops is None:
-        return Efficiency(per_token, tflops, source, None, reason)
-    return Efficiency(per_token, tflops, source, per_token * tokens_per_s_per_rank / (tflops * 1e12), None)
+    else:
+        return Efficiency(per_token, tflops, source, per_token * tokens_per_s_per_rank / (tflops * 1e12), None)
+    return Efficiency(per_token, tflops, source, None, reason)

@@ -15,7 +15,7 @@ derived from the operations of transformers' Llama; a test compares it with torc
 What FSDP gathers and when: torch.distributed.fsdp, and the groups that accelerate makes (fsdp2_prepare_model).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from bringup.kernel.errors import ModelError
 from bringup.training.formulae.models import Job, dense_block, padded
@@ -117,7 +117,7 @@ def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
         in_head = waiting + (0 if job.chunked_loss else compute * tail)
         at_end = waiting + compute * block
         early = resident.gradients if later or (job.kind == "ddp" and not job.buckets_apart) else 0
-    common = {"parameters": resident.parameters, "optimizer": resident.optimizer, "workspace": WORKSPACE}
+    held = replace(resident, gradients=early, workspace=WORKSPACE)
     logits = tokens * shape.vocabulary
     # float32: log-softmax, its gradient, the gradient of the logits
     at_loss, in_backward = 12 * logits, 0 if job.sharded else compute * logits
@@ -128,8 +128,8 @@ def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
     again = _recomputed(shape, job)
     behind = {"last block": tail, "first block": shape.parameters - embedding - block}  # whose gradients are there
     of_blocks = {
-        name: Parts(
-            **common,
+        name: replace(
+            held,
             gradients=early or resident.gradients * elements_behind // shape.parameters,
             gathered=compute * block,
             reduction=compute * block if job.sharded and not waiting else waiting,
@@ -139,23 +139,9 @@ def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
         if again
     }
     return of_blocks | {
-        "loss": Parts(
-            **common,
-            gradients=early,
-            gathered=gathered_at_loss,
-            reduction=waiting,
-            activations=activated,
-            logits=at_loss,
-        ),
-        "head": Parts(
-            **common,
-            gradients=early,
-            gathered=gathered_in_head,
-            reduction=in_head,
-            activations=activated,
-            logits=in_backward,
-        ),
-        "end of backward": Parts(**common, gradients=resident.gradients, reduction=at_end),
+        "loss": replace(held, gathered=gathered_at_loss, reduction=waiting, activations=activated, logits=at_loss),
+        "head": replace(held, gathered=gathered_in_head, reduction=in_head, activations=activated, logits=in_backward),
+        "end of backward": replace(held, gradients=resident.gradients, reduction=at_end),
     }
 
 
@@ -167,9 +153,8 @@ def activations(shape: ModelShape, job: Job) -> int:
     mixed = job.compute_bytes != MASTER
     # final norm: its input and the normalised input in float32 (FSDP: the latter in bfloat16); and the head's input
     final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
-    if not job.activation_checkpointing:
-        return shape.layers * one_block(shape, job) + final
-    return shape.layers * _block_input(shape, job) + final
+    of_block = _block_input(shape, job) if job.activation_checkpointing else one_block(shape, job)
+    return shape.layers * of_block + final
 
 
 def _block_input(shape: ModelShape, job: Job) -> int:

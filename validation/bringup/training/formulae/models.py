@@ -43,10 +43,9 @@ def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
     """Read the shape from a Hugging Face configuration alone. Raises ModelError for a model of unknown tensors."""
     kind = config.get("model_type")
     if kind not in DENSE_DECODERS:
-        raise ModelError(
-            f"model {name}: no formula for model type {kind!r}; there are {', '.join(sorted(DENSE_DECODERS))}; "
-            "`python training/src/predict.py --model CONFIG.JSON` computes others"
-        )
+        unknown = f"no formula for model type {kind!r}; there are {', '.join(sorted(DENSE_DECODERS))}"
+        others = "`python training/src/predict.py --model CONFIG.JSON` computes others"
+        raise ModelError(f"model {name}: {unknown}; {others}")
     biased = [field for field in ("attention_bias", "mlp_bias") if config.get(field)]
     if biased:
         raise ModelError(f"model {name}: {biased[0]} is true, and the formulae count no biases")

@@ -124,18 +124,15 @@ def of_all(
     ), None
 
 
-def _collectives(
-    ranks: list[Profiled], resolved: RunArgs, shape: ModelShape
-) -> tuple[list[CollectiveTime], str | None]:
+def _collectives(ranks: list[Profiled], args: RunArgs, shape: ModelShape) -> tuple[list[CollectiveTime], str | None]:
     """Bytes by formula / time of the rank that waited least for the others."""
     times = []
-    for collective in traffic.collectives(shape, job_of(resolved)):
+    for collective in traffic.collectives(shape, job_of(args)):
         kind = collective.operation
-        quickest = min(
-            (rank for rank in ranks if rank.seconds.get(kind)), key=lambda rank: rank.seconds[kind], default=None
-        )
-        if quickest is None:
+        timed = [rank for rank in ranks if rank.seconds.get(kind)]
+        if not timed:
             return [], f"torch.profiler saw no {kind}, which the strategy has"
+        quickest = min(timed, key=lambda rank: rank.seconds[kind])
         seconds = quickest.seconds[kind]
         times.append(
             CollectiveTime(

@@ -44,10 +44,8 @@ def collectives(shape: ModelShape, job: Job) -> list[Collective]:
         return []
     if job.kind == "ddp":
         size = MASTER * shape.parameters
-        times = job.reductions
-        return [
-            Collective("all_reduce", "all", job.ranks, times * math.ceil(size / (job.bucket_mib * 2**20)), times * size)
-        ]
+        buckets = math.ceil(size / (job.bucket_mib * 2**20))
+        return [Collective("all_reduce", "all", job.ranks, job.reductions * buckets, job.reductions * size)]
     over: Literal["node", "nodes", "all"] = "all"
     if job.kind == "hsdp":
         over = "node" if job.shards <= job.gpus_per_node else "nodes"
@@ -81,9 +79,5 @@ def leaving_node(calls: list[Collective], job: Job) -> float:
     """Count bytes that leave a node. A ring passes each node's border once; each shard has a ring of replicas."""
     if job.nodes == 1:
         return 0.0
-    rings = min(job.shards, job.gpus_per_node)
-    return sum(
-        collective.sent * (rings if collective.over == "replicas" else 1)
-        for collective in calls
-        if collective.over != "node"
-    )
+    rings = {"node": 0, "replicas": min(job.shards, job.gpus_per_node)}
+    return sum(collective.sent * rings.get(collective.over, 1) for collective in calls)
