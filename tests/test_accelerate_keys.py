@@ -65,7 +65,7 @@ def launched(stem: str, *options: str) -> dict[str, str]:
 def program(*options: str) -> arguments.Args:
     saved, sys.argv = sys.argv, ["train_fsdp_multi_node.py", "--check", *options]
     try:
-        return arguments.parse("", takes_hsdp=True, sharded=True)[0]
+        return arguments.parse("", takes_hsdp=True, sharded=True)
     finally:
         sys.argv = saved
 

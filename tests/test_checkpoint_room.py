@@ -86,7 +86,7 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(monk
     options = {"rehearse_resume": True, "save_steps": 0, "steps": 12}
     folders_of = {"run_dir": tmp_path, "checkpoint_dir": None, "resume": None}
     args: Any = SimpleNamespace(**folders_of, global_batch=8, **options)
-    resolved: Any = SimpleNamespace(strategy="single", gradient_accumulation=1, model_dump=lambda mode: {})
+    resolved: Any = SimpleNamespace(strategy="single", gradient_accumulation=1, model_dump=lambda **how: {})
     watch: Any = None
     checkpoints = resume.Checkpoints(args, resolved, RankFacts("n0", screen), watch)
     with torch.device("meta"):

@@ -162,7 +162,7 @@ def test_an_unforeseen_error_still_leaves_its_reason(run_dir):
 def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_batch(ranks, options, micro_steps, rows):
     program = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from recipe import arguments; "
-        "args, _ = arguments.parse('', takes_hsdp=False, sharded=False); "
+        "args = arguments.parse('', takes_hsdp=False, sharded=False); "
         "print(args.gradient_accumulation, args.per_device_batch)"
     )
     done = subprocess.run(

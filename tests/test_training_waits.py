@@ -16,8 +16,7 @@ from recipe import fast as recipes
 from recipe import group, meter, observed_strategy, program
 from recipe.arguments import Args
 from recipe.checkpoint import resume
-from recipe.fast import compiled_blocks
-from recipe.fast.compiled_blocks import CompileBlocks
+from recipe.fast import CompileBlocks
 from recipe.strategy import Refused
 from torch._dynamo.utils import counters
 from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
@@ -149,7 +148,7 @@ def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch
     """One node with a cold cache took two minutes; --timeout is one by default."""
     timeouts: list[int] = []
     monkeypatch.setattr(recipes.group, "set_timeouts", timeouts.append)
-    monkeypatch.setattr(compiled_blocks, "decoder_layers", lambda model: [])
+    monkeypatch.setattr(recipes, "decoder_layers", lambda model: [])
     waited: list[int] = []
     callback = CompileBlocks(60)
     monkeypatch.setattr(recipes.group, "wait_for_device", lambda: waited.append(callback.steps))

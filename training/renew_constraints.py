@@ -6,8 +6,6 @@
 pip resolves and installs nothing. Its answer is for the Python that runs this, so take the oldest that is supported.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -220,7 +220,7 @@ def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_pro
     words = ["program", "--check", *extra, "--global-batch", "32", *workload.split()]
     monkeypatch.setattr(sys, "argv", [*words, *shlex.split(answer.command.partition(script)[2])])
     monkeypatch.setattr(arguments, "WORLD", chosen.ranks)
-    args, _ = arguments.parse("", takes_hsdp=bool(extra), sharded=sharded)
+    args = arguments.parse("", takes_hsdp=bool(extra), sharded=sharded)
     assert (args.model, args.sequence_length, args.global_batch) == ("llama3-8b", 4096, asked.global_batch)
     assert (args.per_device_batch, args.gradient_accumulation) == (asked.layout.rows, chosen.accumulation)
     assert args.activation_checkpointing == asked.layout.activation_checkpointing
@@ -236,7 +236,7 @@ def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(monkeyp
     command = json.loads(capsys.readouterr().out)["command"]
     monkeypatch.setattr(sys, "argv", ["program", "--check", *command.partition(".sbatch")[2].split()])
     monkeypatch.setattr(arguments, "WORLD", 16)
-    args, _ = arguments.parse("", takes_hsdp=True, sharded=True)
+    args = arguments.parse("", takes_hsdp=True, sharded=True)
     assert args.model_config == own
 
 

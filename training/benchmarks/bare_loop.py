@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--strategy", choices=STRATEGIES, default="single")
     options, sys.argv[1:] = parser.parse_known_args()
     sharded = options.strategy in ("fsdp", "hsdp")
-    args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=sharded)
+    args = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=sharded)
 
     import torch
     from bringup.training.formulae import pace
@@ -65,8 +65,7 @@ def main() -> None:
             optimizer.zero_grad()
             losses.append(total)
             ends.append(meter.now())
-    if group.CUDA:
-        torch.cuda.synchronize()
+    group.wait_for_device()
 
     step_times_s = group.gather([meter.seconds(begin, end) for begin, end in itertools.pairwise(ends)])
     losses_of_ranks = torch.tensor(group.gather(torch.stack(losses).tolist()), dtype=torch.float64)
@@ -110,11 +109,7 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
     policy = MixedPrecisionPolicy()
     if bf16:  # gathered and computed in bfloat16, the residual stream too; stored, and by default reduced, in float32
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype))
-    sharded: dict[str, Any] = {
-        "mesh": mesh,
-        "mp_policy": policy,
-        "reshard_after_forward": args.reshard_after_forward,
-    }
+    sharded: dict[str, Any] = {"mesh": mesh, "mp_policy": policy, "reshard_after_forward": args.reshard_after_forward}
     for block in decoder_layers(model):  # gathered before it computes, freed after it
         fully_shard(block, **sharded)
     if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:

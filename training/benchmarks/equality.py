@@ -66,9 +66,7 @@ class Difference:
 def difference(precision: str, strategy: str, trained: Trained, against: str, other: Trained) -> Difference:
     """ValueError when they did not do the same number of steps."""
     losses = [abs(loss - other_loss) for loss, other_loss in zip(trained.loss, other.loss, strict=True)]
-    norms = [
-        abs(norm - other_norm) / other_norm for norm, other_norm in zip(trained.grad_norm, other.grad_norm, strict=True)
-    ]
+    norms = [abs(norm - its) / its for norm, its in zip(trained.grad_norm, other.grad_norm, strict=True)]
     return Difference(precision, strategy, against, _largest(losses), _largest(norms))
 
 

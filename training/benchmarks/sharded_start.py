@@ -34,9 +34,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 def started(model_name: str, ranks: int, blocks: int | None) -> dict[str, Any]:
     """GiB: of the process before the model, of the shard, of the largest part, and the peak."""
     path = predict.MODELS / f"{model_name}.json"
-    args: Any = SimpleNamespace(  # as much of Args as weights.py reads
-        model_config=path, model=model_name, attention="sdpa", seed=42
-    )
+    # as much of Args as weights.py reads
+    args: Any = SimpleNamespace(model_config=path, model=model_name, attention="sdpa", seed=42)
     weights.draw = functools.partial(draw_some, weights.draw, blocks)
     step = predict.Step(model_name, "fsdp", ranks, 1, sequence_length=1)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
@@ -84,9 +83,7 @@ def peak_gib() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--model", default="llama3-70b", choices=sorted(path.stem for path in predict.MODELS.glob("*.json"))
-    )
+    parser.add_argument("--model", default="llama3-70b", choices=predict.STEMS)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--blocks", type=int, help="blocks whose weights are drawn (default: all)")
     arguments = parser.parse_args()

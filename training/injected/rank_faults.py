@@ -213,7 +213,7 @@ def _when_the_arguments_are_known(arguments: Any) -> None:
         global requested
         parsed = original(*args, **kwargs)
         try:
-            requested = from_environment(parsed[0].steps, parsed[0].run_dir)
+            requested = from_environment(parsed.steps, parsed.run_dir)
         except ValueError as error:
             arguments.complain(str(error))
         return parsed
@@ -253,8 +253,8 @@ def join_apart(group: Any, join: Callable[..., None], *args: Any, **kwargs: Any)
     join(*args, **kwargs | alone | {"store": store})
 
 
-@changes("recipe.trainer")
-def _in_the_trainer(trainer: Any) -> None:
+@changes("recipe.workload")
+def _in_the_trainer(workload: Any) -> None:
     from torch.distributed.tensor import DTensor
     from transformers import TrainingArguments
 
@@ -266,21 +266,21 @@ def _in_the_trainer(trainer: Any) -> None:
             kwargs = {name: without_recomputation(value) for name, value in kwargs.items() if name not in RECOMPUTATION}
         original(*args, **kwargs)
 
-    @around(trainer.RecipeTrainer, "get_train_dataloader")
+    @around(workload.RecipeTrainer, "get_train_dataloader")
     def get_train_dataloader(original: Any, self: Any) -> Any:
         loader = original(self)
         if requested.hits("same-rows"):
             loader.batch_sampler.process_index = 1 if RANK == 0 else 0
         return loader
 
-    @around(trainer.RecipeTrainer, "compute_loss")
+    @around(workload.RecipeTrainer, "compute_loss")
     def compute_loss(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         loss = original(self, *args, **kwargs)
         step = self.state.global_step + 1
         requested.at("step", step)
         return loss * math.nan if requested.hits("nan-rank", step) else loss
 
-    @around(trainer.RecipeTrainer, "_clip_grad_norm")
+    @around(workload.RecipeTrainer, "_clip_grad_norm")
     def _clip_grad_norm(original: Any, self: Any, model: Any) -> Any:
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         local = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]

@@ -28,7 +28,7 @@ import torch.distributed as dist
 import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from recipe import TRAINING
+from recipe.arguments import MODELS
 from recipe.fast import without_waits
 from recipe.fast.chunked_loss import ChunkedLoss
 from recipe.memory import states_bytes
@@ -40,7 +40,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
-MODELS = TRAINING / "models"
 STEMS = sorted(path.stem for path in MODELS.glob("*.json"))
 
 
@@ -122,21 +121,19 @@ def _model(step: Step, mesh: DeviceMesh | None) -> Any:
     model.train()
     if step.chunked_loss:
         ChunkedLoss(model)
-    if step.activation_checkpointing and mesh is None:
+    if mesh is not None:
+        return sharded(step, model, mesh)
+    if step.activation_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
-    if mesh is None:
-        if step.bf16:
-            model.forward = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(model.forward))
-        return model
-    return sharded(step, model, mesh)
+    if step.bf16:
+        model.forward = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(model.forward))
+    return model
 
 
 def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
-    policy = (
-        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, step.reduce_dtype))
-        if step.bf16
-        else MixedPrecisionPolicy()
-    )
+    policy = MixedPrecisionPolicy()
+    if step.bf16:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, step.reduce_dtype))
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         reshard_after_forward=step.strategy != "zero2",

@@ -29,7 +29,7 @@ def train(run: Run) -> int:
     """Train on one rank. Returns the optimizer steps done."""
     # here: torch and transformers take seconds, and --help and --check need neither
     from recipe import group
-    from recipe.trainer import RecipeTrainer
+    from recipe.workload import RecipeTrainer
     from transformers import TrainingArguments
 
     # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: one rank, or more
@@ -46,7 +46,7 @@ def train(run: Run) -> int:
     #    and optimizer states whole. In the backward pass, gradients are all-reduced bucket by bucket, as soon as a
     #    bucket is full, while the layers before it still compute: inside a node over NVLink, between nodes over the
     #    fabric. Their average is the same on all ranks, so the replicas stay equal. The gradients are views of these
-    #    buckets, in one copy (recipe/trainer.py).
+    #    buckets, in one copy (recipe/workload.py).
     trainer = RecipeTrainer(
         run,
         model=model,

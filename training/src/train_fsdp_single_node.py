@@ -38,7 +38,7 @@ def train(run: Run, mesh_of: Callable[[Run], Any] = lambda run: None) -> int:
     # here: torch and transformers take seconds, and --help and --check need neither
     import torch
     from recipe import group
-    from recipe.trainer import RecipeTrainer
+    from recipe.workload import RecipeTrainer
     from torch.distributed.fsdp import MixedPrecisionPolicy
     from transformers import TrainingArguments
 

@@ -27,7 +27,7 @@ EXPECTED = Expected("single")
 def train(run: Run) -> int:
     """Train on one rank. Returns the optimizer steps done."""
     # here: torch and transformers take seconds, and --help and --check need neither
-    from recipe.trainer import RecipeTrainer
+    from recipe.workload import RecipeTrainer
     from transformers import TrainingArguments
 
     # 1. The ranks join one process group, are counted in it, and say on which host they are. Two ranks: refused.

@@ -15,7 +15,7 @@ from bringup.kernel.records import Verdict
 from factory import a_run
 from loops import case_for_each
 from programs import ran, tree
-from recipe import numa
+from recipe import program
 from recipe.rank import RankFacts
 from runs_for_tests import OPEN, PASS, WARN, about
 from showing import shows_failing
@@ -50,7 +50,7 @@ class Rank:
 
     def place(self) -> dict[str, object]:
         """Its facts, by quantity."""
-        numa.place(self.facts, self.root / "numa")
+        program.place(self.facts, self.root / "numa")
         return {fact["quantity"]: fact["value"] for fact in map(json.loads, self.stream.getvalue().splitlines())}
 
     def verdict(self) -> Verdict:
@@ -108,11 +108,11 @@ def test_a_rank_that_left_no_word_is_incomplete(tmp_path, monkeypatch):
     ({2, 3, 4}, None, None),
 )
 def test_cpus_are_chosen_only_among_several_numa_nodes(allowed, at, chosen):
-    assert numa.choose(allowed, NODES, at)[0] == chosen
+    assert program.choose(allowed, NODES, at)[0] == chosen
 
 
 def test_no_cpu_is_chosen_where_the_node_of_the_gpu_has_none():
-    assert numa.choose({0, 4}, NODES | {"2": set()}, "2")[0] is None
+    assert program.choose({0, 4}, NODES | {"2": set()}, "2")[0] is None
 
 
 @case_for_each(
@@ -130,20 +130,20 @@ def test_the_gpu_of_a_rank_is_counted_as_cuda_counts(monkeypatch, visible, local
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert numa.gpu_of_rank(local_rank) == gpu
+    assert program.gpu_of_rank(local_rank) == gpu
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be divided")
 def test_threads_that_are_made_later_have_the_cpus_that_the_kernel_was_given(tmp_path):
     first, *others = sorted(os.sched_getaffinity(0))
     tree(tmp_path, {"node0/cpulist": ",".join(map(str, others)), "node1/cpulist": str(first)})
-    program = (
-        "import io, os, sys, threading; from pathlib import Path; from recipe import numa, rank; import binding, gpus\n"
+    words = (
+        "import io, os, sys, threading; from pathlib import Path; from recipe import program, rank; import gpus\n"
         "gpus.openable = lambda: (['GPU-a'], []); gpus.numa_node = lambda gpu: '1'\n"
-        "numa.place(rank.RankFacts('train', io.StringIO()), Path(sys.argv[1]))\n"
+        "program.place(rank.RankFacts('train', io.StringIO()), Path(sys.argv[1]))\n"
         "thread = threading.Thread(target=lambda: print(os.sched_getaffinity(0))); thread.start(); thread.join()"
     )
     path = os.pathsep.join((str(SOURCES), str(Path(binding.__file__).parent)))
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    done = ran([sys.executable, "-c", program, str(tmp_path)], env=environment | {"PYTHONPATH": path})
+    done = ran([sys.executable, "-c", words, str(tmp_path)], env=environment | {"PYTHONPATH": path})
     assert (done.stdout, done.stderr) == (f"{{{first}}}\n", "")

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -63,8 +64,11 @@ def _option(words: str, default: Any = None, kind: Any = None, **more: Any) -> A
     return field(metadata={"help": words, "default": default, "type": kind} | more)
 
 
-def _switch(words: str, default: bool | None = False) -> Any:
-    return field(metadata={"help": words, "default": default, "action": argparse.BooleanOptionalAction})
+_of_two = partial(_option, kind=_natural, action=_Later)
+
+
+def _switch(words: str, default: bool | None = False, action: Any = argparse.BooleanOptionalAction) -> Any:
+    return field(metadata={"help": words, "default": default, "action": action})
 
 
 @dataclass(frozen=True)
@@ -74,22 +78,17 @@ class Args:
     entrypoint: str
     start_s: int  # that ranks may start apart: BRINGUP_START_S
     per_device_batch: int  # rows per rank and micro-step
-    shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
     run_dir: Path = _option("folder of this run, made by `bringup open` (default: this folder)", Path(), Path)
     check: bool = _switch("judge the arguments for $WORLD_SIZE ranks, and end")
     model: str = _option("random weights: a training/models/*.json, a config.json; or a hub name, a folder", "tiny")
     dataset: str = _option("generated (no network), a hub name, a folder, or a file of JSON lines", "generated")
     sequence_length: int = _option("tokens per row", 128, _two)
     global_batch: int = _option("rows per optimizer step, over all ranks", 8, _natural)
-    gradient_accumulation: int = _option(
-        "micro-steps per optimizer step (default: 1); of this option and the next one the later counts",
-        kind=_natural,
-        action=_Later,
+    gradient_accumulation: int = _of_two(
+        "micro-steps per optimizer step (default: 1); of this option and the next one the later counts"
     )
-    rows_at_once: int | None = _option(
-        "rows per rank and micro-step; so one workload suits any number of ranks (default: all rows of the rank)",
-        kind=_natural,
-        action=_Later,
+    rows_at_once: int | None = _of_two(
+        "rows per rank and micro-step; so one workload suits any number of ranks (default: all rows of the rank)"
     )
     sync_each_batch: bool = _switch(
         "reduce gradients in every micro-step: under FSDP none is kept unsharded then; under DDP it saves nothing"
@@ -128,6 +127,11 @@ class Args:
     profiled_steps: int = _option(
         "further steps after the training, in which torch.profiler reads the time of collectives", 3, _count
     )
+    hsdp: bool = _switch("shard inside the node, replicate across nodes", action="store_true")
+    shard_size: int | None = _option(
+        "HSDP: ranks of a shard group, a part of a node or several whole nodes (default: the ranks of a node)",
+        kind=_natural,
+    )
 
     @property
     def model_config(self) -> Path | None:
@@ -136,8 +140,8 @@ class Args:
         return path if path.is_file() else None
 
 
-def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
-    """Parse (the arguments, whether --hsdp was given). Exits with code 2 and one line when they cannot work."""
+def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> Args:
+    """Parse the arguments. Exits with code 2 and one line when they cannot work."""
     given = _parser(doc, takes_hsdp).parse_args()
     here = f"seen from {node_name()}"
     known = sorted(path.stem for path in MODELS.glob("*.json"))
@@ -175,18 +179,16 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     if given.sync_each_batch and (WORLD == 1 or accumulation == 1):
         why = "one rank reduces nothing" if WORLD == 1 else "a step of one micro-step reduces once in any case"
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")
-    values = vars(given) | {
+    if given.shard_size is not None and not given.hsdp:
+        complain(f"--shard-size {given.shard_size} is the size of a shard group of --hsdp; give both, or leave it out")
+    values = {
         "entrypoint": Path(sys.argv[0]).stem,
         "start_s": start_s,
         "gradient_accumulation": accumulation,
         "per_device_batch": rows,
-        "shard_size": getattr(given, "shard_size", None),
         "save_steps": (given.steps + 1) // 2 if given.save_steps == HALF else given.save_steps,
     }
-    hsdp = values.pop("hsdp", False)
-    if (size := values["shard_size"]) is not None and not hsdp:
-        complain(f"--shard-size {size} is the size of a shard group of --hsdp; give both, or leave it out")
-    return Args(**values), hsdp
+    return Args(**vars(given) | values)
 
 
 def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tuple[int, int]:
@@ -205,15 +207,9 @@ def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tu
 
 def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     parser = OneLineParser(description=doc, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.set_defaults(hsdp=False, shard_size=None)  # of programs that do not take them
     for each in fields(Args):
-        if "help" in each.metadata:  # a name ends with its unit, an option does not
-            name = each.name.removesuffix("_s").replace("_", "-")
+        if "help" in each.metadata and (takes_hsdp or each.name not in ("hsdp", "shard_size")):
+            name = each.name.removesuffix("_s").replace("_", "-")  # a name ends with its unit, an option does not
             parser.add_argument(f"--{name}", dest=each.name, **each.metadata)
-    if takes_hsdp:
-        parser.add_argument("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")
-        parser.add_argument(
-            "--shard-size",
-            type=_natural,
-            help="HSDP: ranks of a shard group, a part of a node or several whole nodes (default: the ranks of a node)",
-        )
     return parser

@@ -39,12 +39,10 @@ def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> dict[str, Any
     with without_waits():
         of_rank = _profiled(lambda: one_step(trainer, rows, tokens), steps)
     ranks = group.gather(of_rank, Profiled | str)
-    measured = [rank for rank in ranks if not isinstance(rank, str)]
-    if len(measured) == len(ranks):
-        return overlap.fields(*overlap.of_all(measured, steps, resolved, shape))
-    first = next(f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str))
-    why = f"torch.profiler failed on {len(ranks) - len(measured)} of {len(ranks)} ranks, {first}"
-    return overlap.fields(None, why)
+    failed = [f"rank {number}: {why}" for number, why in enumerate(ranks) if isinstance(why, str)]
+    if failed:
+        return overlap.fields(None, f"torch.profiler failed on {len(failed)} of {len(ranks)} ranks, {failed[0]}")
+    return overlap.fields(*overlap.of_all(ranks, steps, resolved, shape))  # type: ignore[arg-type]  # none is a text
 
 
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:

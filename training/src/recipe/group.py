@@ -20,10 +20,7 @@ import torch.distributed as dist
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from recipe.rank import LOCAL_RANK as LOCAL_RANK
-from recipe.rank import RANK as RANK
-from recipe.rank import WORLD as WORLD
-from recipe.rank import node_name
+from recipe.rank import LOCAL_RANK, RANK, WORLD, node_name
 
 T = TypeVar("T")
 

@@ -28,14 +28,7 @@ from recipe.observed_strategy import decoder_layers
 
 TIMED_BLOCKS = 4  # of the model: enough to see a slow device, few enough to cost nothing
 LEAST_RATIO = 2  # own work that takes less than twice its median is uneven, and no standstill
-OF_ALL_RANKS: dict[str, Callable[[Any], Any]] = {
-    "host_rss_gib": max,
-    "device_allocated_gib": max,
-    "device_reserved_gib": max,
-    "device_active_gib": max,
-    "device_total_gib": min,
-    "allocation_retries": sum,
-}
+NOT_THE_MOST: dict[str, Callable[[Any], Any]] = {"device_total_gib": min, "allocation_retries": sum}  # of all ranks
 
 
 def now(device: bool = True) -> Any:
@@ -71,6 +64,8 @@ class Meter(TrainerCallback):
         self.end, self.begun_s = now(), time.perf_counter()
         self.spans.clear()
 
+    on_save = on_train_begin  # a checkpoint is not part of the step after it: its own seconds are in metrics.checkpoint
+
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self.start("optimizer")
 
@@ -85,10 +80,6 @@ class Meter(TrainerCallback):
         self.begun_s = self.spans_s[-1][1]
         self._read_passed()
         self.after_step(state.global_step)
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # a checkpoint is not part of the step after it: its own seconds are in metrics.checkpoint
-        self.end, self.begun_s = now(), time.perf_counter()
 
     def start(self, part: str, key: str = "") -> None:
         self.begun[part + key] = now(device=part != "fetch")
@@ -167,8 +158,9 @@ def rank_memory() -> Memory:
 
 def memory(ranks: list[Memory]) -> Memory:
     """Return the most of all ranks."""
-    values = {name: [getattr(rank, name) for rank in ranks] for name in OF_ALL_RANKS}
-    return Memory(**{name: None if None in values[name] else fold(values[name]) for name, fold in OF_ALL_RANKS.items()})
+    values = {name: [getattr(rank, name) for rank in ranks] for name in Memory.model_fields}
+    known = {name: NOT_THE_MOST.get(name, max)(each) for name, each in values.items() if None not in each}
+    return Memory(**dict.fromkeys(values) | known)
 
 
 def standstill(

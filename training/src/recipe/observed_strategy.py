@@ -4,7 +4,8 @@ Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is th
 seen in it: the data type out of a matrix product, and which decoder layers run a second time. An option proves neither.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ class FirstStep(TrainerCallback):
         self.forwards = [0] * len(layers)
         for index, layer in enumerate(layers):
             linear = next(module for module in layer.modules() if isinstance(module, LINEAR))
-            self.handles.append(linear.register_forward_hook(self._watch(index)))
+            self.handles.append(linear.register_forward_hook(functools.partial(self._note, index)))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.handles:
@@ -78,12 +79,9 @@ class FirstStep(TrainerCallback):
             return None
         return sum(count > micro_steps for count in self.forwards)
 
-    def _watch(self, index: int) -> Callable[..., None]:
-        def note(module: Any, inputs: Any, output: torch.Tensor) -> None:
-            self.forwards[index] += 1
-            self.compute_dtypes.add(name_of(output.dtype))
-
-        return note
+    def _note(self, index: int, module: Any, inputs: Any, output: torch.Tensor) -> None:
+        self.forwards[index] += 1
+        self.compute_dtypes.add(name_of(output.dtype))
 
 
 def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | None) -> ObservedStrategy:
@@ -132,10 +130,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
 def _policies(model: torch.nn.Module) -> dict[str, Any]:
     """Return what fully_shard was told, as its groups keep it (private names: it has no public ones). Only the decoder
     layers answer for reshard_after_forward: embedding and head are treated otherwise on purpose."""
-    groups, layers = (
-        [unit for module in modules if isinstance(module, FSDPModule) for unit in _groups(module)]
-        for modules in (model.modules(), decoder_layers(model))
-    )
+    groups, layers = _groups(model.modules()), _groups(decoder_layers(model))
     if not groups:
         gradients = {name_of(p.dtype) for p in model.parameters()}  # a gradient has the type of its parameter
         return {"reshard_after_forward": None, "reduce_dtype": _only(gradients)}
@@ -151,11 +146,11 @@ def _policies(model: torch.nn.Module) -> dict[str, Any]:
     }
 
 
-def _groups(module: FSDPModule) -> list[Any]:
-    """Parameter groups of one fully_shard call: 2.13 has a list, 2.11 one or none."""
-    state = module._get_fsdp_state()
-    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
-    return [each for each in groups if each is not None]
+def _groups(modules: Iterable[torch.nn.Module]) -> list[Any]:
+    """Parameter groups of the fully_shard calls among them: of each, torch 2.13 has a list, 2.11 one or none."""
+    states = [module._get_fsdp_state() for module in modules if isinstance(module, FSDPModule)]
+    groups = [getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group] for state in states]
+    return [each for some in groups for each in some if each is not None]
 
 
 def _only(names: set[str]) -> str:

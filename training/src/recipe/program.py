@@ -12,14 +12,16 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any, NoReturn
 
+import binding
+import gpus
 from imports import large_imports
 
-from recipe import arguments, numa
-from recipe.rank import SAVES_AT_SIGTERM, WORLD, one_line, open_facts, raised, refused, say
+from recipe import arguments
+from recipe.rank import LOCAL_RANK, SAVES_AT_SIGTERM, WORLD, RankFacts, one_line, open_facts, raised, refused, say
 from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -35,8 +37,8 @@ def main(
     train: Callable[[Any], int], doc: str | None, expected: Expected, *, expected_hsdp: Expected | None = None
 ) -> NoReturn:
     """Call train(run) as `expected`, or as `expected_hsdp` when --hsdp is given; then exit. doc: what --help prints."""
-    args, hsdp = arguments.parse(doc or "", takes_hsdp=expected_hsdp is not None, sharded=expected.sharded)
-    if hsdp and expected_hsdp is not None:
+    args = arguments.parse(doc or "", takes_hsdp=expected_hsdp is not None, sharded=expected.sharded)
+    if args.hsdp and expected_hsdp is not None:
         expected = expected_hsdp
     if args.check:
         sys.exit(0)
@@ -47,7 +49,7 @@ def main(
         refused(facts, old)
         sys.exit(2)
     try:
-        numa.place(facts)  # before torch makes threads, which inherit it
+        place(facts)  # before torch makes threads, which inherit it
         with large_imports(UNUSED):  # torch and transformers take seconds, and more over a shared filesystem
             from recipe import workload
 
@@ -95,3 +97,53 @@ def lacking() -> str | None:
     if not wrong:
         return None
     return f"expected {'; '.join(wrong)}: run `make venv`, or install them in the image"
+
+
+def place(facts: RankFacts, numa: Path = binding.NUMA) -> None:
+    """Bind this rank to the CPUs at the NUMA node of its GPU, and record where they are. Call it while this process has
+    one thread: later ones inherit the CPUs. What cannot be read or set is recorded, and training goes on.
+
+    Under torchrun a rank starts with all CPUs that the job has on its node. Not `torchrun --numa-binding`: torch 2.13
+    raises where the command numactl is missing. A rank that it bound has CPUs at one node only, and is left as it is.
+    """
+    # else CUDA may give the rank another GPU than is read here
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    try:
+        gpu, nodes = gpu_of_rank(), binding.numa_nodes(numa)
+        near, why = choose(os.sched_getaffinity(0), nodes, binding.node_of(gpu, nodes)[0])
+        if near is not None:
+            try:
+                os.sched_setaffinity(0, near)
+            except OSError as error:
+                near, why = None, f"the kernel refused: {error.strerror}"
+        facts.saw("train.rank.numa_bound", near is not None, "bool", remark=why)
+        binding.near_gpu(facts, gpu, numa, "train.cpu.near_gpu")
+    except OSError as error:
+        facts.unknown("train.cpu.near_gpu", "share", f"CPUs and GPUs of this node cannot be read: {error}")
+
+
+def choose(allowed: Set[int], nodes: Mapping[str, Set[int]], at: str | None) -> tuple[Set[int] | None, str]:
+    """Return (the CPUs to bind to, or None to leave it, and why). nodes: NUMA node -> its CPUs; at: the GPU's node."""
+    if at is None:
+        return None, "the NUMA node of the GPU is not known"
+    spanned = [node for node, cpus in nodes.items() if allowed & cpus]
+    if len(spanned) < 2:
+        return None, f"the CPUs lie at one NUMA node: {', '.join(spanned) or 'unknown'}"
+    near = allowed & nodes[at]
+    if not near:
+        return None, f"no CPU of the rank lies at NUMA node {at} of its GPU"
+    return near, f"{len(near)} of {len(allowed)} CPUs lie at NUMA node {at} of its GPU"
+
+
+def gpu_of_rank(local_rank: int = LOCAL_RANK) -> str | None:
+    """Return the GPU that CUDA gives to this rank, without CUDA: by UUID; None when it is not known.
+
+    It counts as CUDA does among the entries of CUDA_VISIBLE_DEVICES, and among all GPUs that can be opened without it.
+    """
+    allowed: list[str] = gpus.openable()[0]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    entries = [str(index) for index in range(len(allowed))] if visible is None else visible.split(",")
+    entry = entries[local_rank].strip() if local_rank < len(entries) else ""
+    if entry.isdecimal():
+        return allowed[int(entry)] if int(entry) < len(allowed) else None
+    return entry if entry in allowed else None

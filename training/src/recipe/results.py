@@ -38,7 +38,9 @@ from recipe.strategy import Expected, shard_group
 MAX_GRAD_NORM = 1.0
 OPTIMIZER = "adamw_torch_fused"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-DRIVER = Path("/proc/driver/nvidia/version")
+LIBRARIES = {"torch": torch, "transformers": transformers, "accelerate": accelerate}
+DRIVER = Path("/proc/driver/nvidia/version")  # NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …
+DRIVER_VERSION = re.compile(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         "shard_size": shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,
         "profiled_steps": args.profiled_steps if len(hosts) > 1 else 0,
         "device": "cuda" if group.CUDA else "cpu",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "accelerate": accelerate.__version__,
+        **{name: module.__version__ for name, module in LIBRARIES.items()},
     }
     return RunArgs(**as_given | as_resolved)
 
@@ -91,8 +91,7 @@ def carried_by(observed: ObservedStrategy, sent: list[dict[str, int]], steps: in
     if observed.backend != "gloo":
         return None, "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
     least = 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps
-    carried: tuple[str | None, str | None] = transport.carriers(sent, least)
-    return carried
+    return transport.carriers(sent, least)  # type: ignore[no-any-return]
 
 
 def train_metrics(
@@ -123,11 +122,8 @@ def train_metrics(
         wall_time_s=wall_time_s,
         approx_tokens_per_rank=tokens_per_rank,
         approx_tokens_per_s_per_rank=tokens_per_rank / wall_time_s,
-        world_size=world,
+        **{name: getattr(resolved, name) for name in ("world_size", "model", "dataset", *LIBRARIES)},
         gpu0=gpu_name(),
-        torch=torch.__version__,
-        model=resolved.model,
-        dataset=resolved.dataset,
         fsdp=observed.kind in ("fsdp", "hsdp"),
         bf16=resolved.compute_dtype == "bfloat16",
         observed=observed,
@@ -143,8 +139,6 @@ def train_metrics(
         **vars(efficiency),
         tflops_per_rank=per_token and per_token * tokens_per_s / world / 1e12,
         environment=environment_of_all([rank.environment for rank in ranks]),
-        transformers=transformers.__version__,
-        accelerate=accelerate.__version__,
         steps_s=steady.steps_s,
         steps_unix_s=ranks[0].steps_unix_s[1:],
         window_unix_s={
@@ -193,11 +187,10 @@ def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
 
 def environment_of_rank() -> dict[str, list[str]]:
     """Return the fields of records.Environment, of this rank and its node. What is not there is an empty list."""
-    driver = driver_version(DRIVER.read_text()) if DRIVER.exists() else None
     return {
         "cuda": [str(torch.version.cuda)] if group.CUDA else [],
         "nccl": [".".join(map(str, torch.cuda.nccl.version()))] if group.CUDA else [],
-        "driver": [] if driver is None else [driver],
+        "driver": DRIVER_VERSION.findall(DRIVER.read_text())[:1] if DRIVER.exists() else [],
         "gpus": [torch.cuda.get_device_name(group.DEVICE)] if group.CUDA else [],
         "allocator": [os.environ[name] for name in ALLOCATOR if name in os.environ],
         "nics": transport.active_rdma_devices() or sorted(transport.interface_bytes()),
@@ -207,12 +200,6 @@ def environment_of_rank() -> dict[str, list[str]]:
 def gpu_name() -> str | None:
     """Return the name of the model of this rank's GPU; None without one."""
     return torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
-
-
-def driver_version(text: str) -> str | None:
-    """Read 550.54.15 of `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …`."""
-    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
-    return match[1] if match else None
 
 
 def environment_of_all(ranks: list[dict[str, list[str]]]) -> Environment:

@@ -4,8 +4,6 @@ Tensors of single steps stay on the device, and no step waits to read one, until
 checkpoint, which keeps them, and at the end. So a resumed run knows the steps before it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -13,7 +11,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -50,7 +48,7 @@ class Sent:
     def arrived(self) -> bool:
         return self.event is None or bool(self.event.query())
 
-    def wait(self) -> Sent:
+    def wait(self) -> Self:
         """Wait until they have arrived, and return them."""
         if self.event is not None:
             self.event.synchronize()
@@ -84,23 +82,20 @@ class Trajectory:
         self.rows: list[int] = []
         self.loss_dtype: torch.dtype | None = None
         # of the micro-steps of this step, which become one tensor each: a small one takes 512 bytes of a GPU's memory
-        self._rows: list[torch.Tensor] = []
-        self._shares: list[torch.Tensor] = []
+        self._micro_steps: list[tuple[torch.Tensor, torch.Tensor]] = []  # rows, loss
         # per step: this rank's share of the loss, the norm of the averaged gradient before clipping, rows
         self._steps: list[tuple[torch.Tensor, Any, torch.Tensor]] = []
 
     def add(self, rows: torch.Tensor, loss: torch.Tensor) -> None:
         """Add the rows and the loss of each micro-step."""
-        self._rows.append(rows)
-        self._shares.append(loss)
+        self._micro_steps.append((rows, loss))
         self.loss_dtype = loss.dtype
 
     def add_norm(self, norm: Any) -> None:
         """Add the norm after each optimizer step."""
-        loss = torch.stack(self._shares).double().sum()
-        self._steps.append((loss, norm, torch.cat(self._rows)))
-        self._rows.clear()
-        self._shares.clear()
+        rows, shares = zip(*self._micro_steps, strict=True)
+        self._steps.append((torch.stack(shares).double().sum(), norm, torch.cat(rows)))
+        self._micro_steps.clear()
 
     def recent(self, most: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (this rank's share of the loss, its part of the norm: all under DDP, a part of the sum under FSDP) of

@@ -64,8 +64,6 @@ def fill_alike(model: Any, args: Args) -> None:
 def fill(model: Any, args: Args) -> float:
     """Give memory and first values to what is on the meta device: whole tensors, or the shards of this rank. Returns
     the sum of all that this rank drew, of which it may keep a shard only. Raises DataError."""
-    if not on_meta(model):
-        return 0.0
     # as to_empty(), which would empty the buffers too; FSDP follows where its shards go
     model._apply(lambda t: torch.empty_like(t, device=group.DEVICE) if t.device.type == "meta" else t)
     model.tie_weights()
@@ -97,7 +95,8 @@ def draw(model: Any, seed: int) -> float:
             with _whole(modules) as tensors:
                 for tensor in tensors.values():
                     tensor.fill_(torch.nan)
-                torch.manual_seed(seed_of(seed, part))
+                # the same in every strategy, different for every part
+                torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed} {part}".encode()).digest()[:4], "big"))
                 _initialise(model, modules)
                 for number, tensor in tensors.items():
                     if tensor.numel() and tensor.amin().isnan():
@@ -112,11 +111,6 @@ def draw(model: Any, seed: int) -> float:
 def plain_name(name: str) -> str:
     """Return the name of a parameter, as if nothing wrapped its block."""
     return name.replace(_CHECKPOINTED, "")
-
-
-def seed_of(seed: int, part: str) -> int:
-    """Return the seed of one part: the same in every strategy, different for every part."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {part}".encode()).digest()[:4], "big")
 
 
 @contextlib.contextmanager

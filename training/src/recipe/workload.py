@@ -3,8 +3,6 @@
 An entrypoint calls the methods of Run in this order: meet, prepare, common_arguments, train.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import time
@@ -15,8 +13,11 @@ from typing import Any
 import arrival
 import gpus
 import pulse
+import torch
 import transformers
 import transport
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
 from bringup.kernel.characters import many
 from bringup.kernel.records import write_record
 from bringup.training.formulae import flops
@@ -25,14 +26,13 @@ from bringup.training.records import ObservedStrategy
 from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, Trainer, TrainerCallback
 
 from recipe import communication, fast, group, memory, meter, observed_strategy, results, strategy, weights
 from recipe.arguments import Args
 from recipe.checkpoint.resume import Checkpoints, StopOnRequest
 from recipe.data import Rows, open_rows, together
 from recipe.fast.chunked_loss import ChunkedLoss
-from recipe.fast.compiled_blocks import CompileBlocks
 from recipe.hang import Watch
 from recipe.memory import ModelStates, checksum, memory_by_part
 from recipe.rank import RankFacts, one_line, raised, refused, say_once
@@ -41,39 +41,6 @@ from recipe.trajectory import Live
 
 # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
 PATIENCE_S = 3600
-
-
-@record  # torchrun finds the exception of a rank in the file this writes
-def run_rank(train: Callable[[Run], int], run: Run) -> int:
-    """Call train(run), which returns its optimizer steps, and end the group. Returns the exit code: 0; 2 when it
-    refuses what it was given; 1 when it is not what its name promises."""
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    warnings.simplefilter("ignore")  # of libraries, N ranks times; what matters here is checked and raised
-    facts, code, steps = run.facts, 0, 0
-    try:
-        steps = train(run)
-    except NotPromised as error:  # every rank is here: all of them judged the same gathered facts
-        # by all: where groups are apart, Slurm may end rank 0's before it comes here
-        for quantity, value, unit in error.seen:
-            facts.saw(quantity, value, unit, "job", one_line(error.how))
-        say_once(f"refused: {error}", stream=sys.stderr)
-        raised(facts, "refused", str(error))
-        code = 1
-    except Refused as error:
-        refused(facts, str(error))
-        code = 2
-    group.close()  # together, so that every rank leaves with this exit code
-    run.watch.close()
-    if code:
-        return code
-    if steps < run.args.steps:  # no end and no fault: the run goes on elsewhere
-        why = f"stopped on request after step {steps} of {run.args.steps}, with a checkpoint"
-        facts.unknown("train.rank.state", "text", why)
-    else:
-        facts.saw("train.rank.state", "finished", "text")
-    facts.finish()
-    return 0
 
 
 class Run:
@@ -159,12 +126,8 @@ class Run:
         self.stop = StopOnRequest(args.stop_file)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
         self.clock.time_blocks(model)
-        self.shown = Live(
-            args.run_dir / "raw/progress.jsonl",
-            args.steps,
-            args.global_batch * args.sequence_length,
-            lambda speed: self._efficiency(speed).mfu,
-        )
+        file, tokens_per_step = args.run_dir / "raw/progress.jsonl", args.global_batch * args.sequence_length
+        self.shown = Live(file, args.steps, tokens_per_step, lambda speed: self._efficiency(speed).mfu)
         self.states, self.first_step = ModelStates(), observed_strategy.FirstStep(self._around_first_step)
         return model, rows
 
@@ -179,7 +142,7 @@ class Run:
         """Return what watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.checkpoints, self.stop]
         if fast.on(self.tuning, fast.COMPILE):  # last: the first step has let go of the blocks by then
-            watching.append(CompileBlocks(self.args.timeout_s, self.loss))
+            watching.append(fast.CompileBlocks(self.args.timeout_s, self.loss))
         return watching
 
     def common_arguments(self) -> dict[str, Any]:
@@ -271,8 +234,7 @@ class Run:
             results.write(args.run_dir, self.resolved, metrics)  # after the line: the disk may be full
         # last, when the record is written: these steps may fail, and the model goes on learning in them
         group.gather(None)  # a rank that fails in them before rank 0 has written would end it
-        patience_s = (args.profiled_steps + 1) * args.timeout_s
-        with self.watch.patience(patience_s):
+        with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
             measured = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
             results.write(args.run_dir, self.resolved, metrics.model_copy(update=measured), replace=True)
@@ -310,3 +272,113 @@ class Run:
             f"{seen.wrapper}, parameters {' '.join(seen.placements)}, {seen.parameters_local_max:,} of "
             f"{seen.parameters:,} on the fullest rank"
         )
+
+
+class RecipeTrainer(Trainer):
+    """transformers' Trainer with two additions: FSDP2 on a CPU, and the results and rows of each step.
+
+    It is a Trainer because people train with it, so its behaviour is the one to prove. It adds about a millisecond of
+    Python per step to a bare loop.
+    """
+
+    def __init__(self, run: Run, **kwargs: Any) -> None:
+        self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
+        self.trajectory = run.checkpoints.trajectory
+        # a rank has one GPU: with several in sight of one process Trainer would wrap the model in DataParallel
+        kwargs["args"]._n_gpu = min(1, kwargs["args"].n_gpu)
+        super().__init__(callbacks=run.callbacks(), data_collator=torch.utils.data.default_collate, **kwargs)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Build the Accelerator; on a CPU, so that FSDP2 is not dropped.
+
+        Given a plugin, accelerate changes MULTI_GPU and its like to FSDP, but not MULTI_CPU: there DDP would train. So
+        MULTI_CPU has another name while the Accelerator is built. strategy.require sees at the model that it worked.
+        """
+        if self.args.fsdp and self.args.device.type == "cpu":
+            PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
+        # with bf16=False TrainingArguments keep what `accelerate launch` put into the environment
+        self.args.mixed_precision = "bf16" if self.args.bf16 else "no"
+        super().create_accelerator_and_postprocess()
+        # one copy of the gradients under DDP: its buckets (Run keeps them there)
+        self.accelerator.ddp_handler.gradient_as_bucket_view = True
+
+    def _move_model_to_device(self, model: Any, device: torch.device) -> None:
+        """Refuse what has no weights yet and will not be sharded: FSDP did not reach Trainer, or was lost there."""
+        if weights.on_meta(model):
+            kind = "ddp" if group.WORLD > 1 else "single"
+            seen = f"{self.accelerator.distributed_type.name}, {type(model).__name__}, {strategy.PLAIN}, no weights yet"
+            raise strategy.other_kind(self.run.expected, kind, seen)
+        super()._move_model_to_device(model, device)
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """Give parameters on the meta device a number in the place of an address, by which accelerate finds their
+        shards."""
+        for number, parameter in enumerate(self.model.parameters(), start=1):
+            if parameter.device.type == "meta":
+                parameter.data_ptr = lambda number=number: number
+        return super().create_optimizer(model)
+
+    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
+        """Fill in the weights in the first call after sharding, and before a checkpoint is read into the model."""
+        self.run.fill(self.model)
+        return super().create_scheduler(*args, **kwargs)
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        rows = inputs.pop("row")
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self.run.first_step.after_micro_step(model)
+        self.trajectory.add(rows, loss)
+        return loss
+
+    def _clip_grad_norm(self, model: Any) -> Any:  # the only place where the norm before clipping passes by
+        norm = super()._clip_grad_norm(model)
+        self.trajectory.add_norm(norm)
+        return norm
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.checkpoints.save(self)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Nothing yet: model and optimizer are read in one go, when both are there."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        self.checkpoints.load(self)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:  # called after the rows before were skipped
+        self.checkpoints.put_random_state()
+
+
+@record  # torchrun finds the exception of a rank in the file this writes
+def run_rank(train: Callable[[Run], int], run: Run) -> int:
+    """Call train(run), which returns its optimizer steps, and end the group. Returns the exit code: 0; 2 when it
+    refuses what it was given; 1 when it is not what its name promises."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    warnings.simplefilter("ignore")  # of libraries, N ranks times; what matters here is checked and raised
+    facts, code, steps = run.facts, 0, 0
+    try:
+        steps = train(run)
+    except NotPromised as error:  # every rank is here: all of them judged the same gathered facts
+        # by all: where groups are apart, Slurm may end rank 0's before it comes here
+        for quantity, value, unit in error.seen:
+            facts.saw(quantity, value, unit, "job", one_line(error.how))
+        say_once(f"refused: {error}", stream=sys.stderr)
+        raised(facts, "refused", str(error))
+        code = 1
+    except Refused as error:
+        refused(facts, str(error))
+        code = 2
+    group.close()  # together, so that every rank leaves with this exit code
+    run.watch.close()
+    if code:
+        return code
+    if steps < run.args.steps:  # no end and no fault: the run goes on elsewhere
+        why = f"stopped on request after step {steps} of {run.args.steps}, with a checkpoint"
+        facts.unknown("train.rank.state", "text", why)
+    else:
+        facts.saw("train.rank.state", "finished", "text")
+    facts.finish()
+    return 0

@@ -5,8 +5,6 @@ checkpoint. A tensor is known by its name and its whole shape, so any number of 
 In a collective, what fails on one rank fails on all, and each rank names the one that failed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pathlib
@@ -16,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -24,6 +22,7 @@ from bringup.kernel.errors import RecordError
 from bringup.kernel.records import Run, read_record, write_record
 from bringup.training.records import Checkpoint, CheckpointFile
 from torch.distributed.checkpoint import filesystem, metadata
+from transformers import Trainer
 
 from recipe import group
 from recipe.checkpoint import state
@@ -31,9 +30,6 @@ from recipe.checkpoint.state import CheckpointError
 from recipe.data import first_line
 from recipe.rank import node_name, one_line
 from recipe.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from transformers import Trainer
 
 T = TypeVar("T")
 RECORD, PREFIX, METADATA = "checkpoint.json", "step-", ".metadata"
@@ -86,7 +82,8 @@ def together(what: str, action: Callable[[], T]) -> T:
 def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: Trainer, so_far: Trajectory) -> Saved:
     """Write the checkpoint of this step. A collective."""
     step = trainer.state.global_step
-    part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
+    final = root / f"{PREFIX}{step:08d}"
+    part = root / f".{final.name}.part"
     what = f"checkpoint of step {step} cannot be written to {part}"
     together(what, lambda: _make(part) if group.RANK == 0 else None)
     tensors = state.tensors_of(trainer)
@@ -206,10 +203,6 @@ def _write_tensors(tensors: dict[str, Any], part: Path, step: int) -> None:
     dcp.save(tensors, storage_writer=NamingWriter(str(part)))
 
 
-def folder_of(step: int) -> str:
-    return f"{PREFIX}{step:08d}"
-
-
 def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix(PREFIX))
 
@@ -244,6 +237,7 @@ def _member(of: object, name: object) -> _ENCODING:
 
 
 _TENSOR = (metadata.TensorStorageMetadata, metadata.TensorProperties, metadata.ChunkStorageMetadata, _ENCODING)
+_OF_TORCH = ("Size", "float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8")
 _WHOLE = (metadata.Metadata, metadata.MetadataIndex, metadata.StorageMeta, filesystem._StorageInfo)
 # No BytesStorageMetadata: torch unpickles such an entry without any list, and all that we save is tensors.
 _ALLOWED: dict[tuple[str, str], Any] = {
@@ -251,12 +245,8 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("pathlib._local", "PosixPath"): pathlib.PosixPath,  # written by Python 3.13; older ones have no such module
     ("pathlib", "PosixPath"): pathlib.PosixPath,
     ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
-    ("torch", "Size"): torch.Size,
     **{(kind.__module__, kind.__name__): kind for kind in (*_TENSOR, *_WHOLE)},
-    **{
-        ("torch", name): getattr(torch, name)
-        for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8")
-    },
+    **{("torch", name): getattr(torch, name) for name in _OF_TORCH},
 }
 
 

@@ -78,22 +78,20 @@ def in_words(size: float) -> str:
 class Checkpoints(TrainerCallback):
     """All checkpoints of one run. The trainer calls save() and load(); `trajectory` is what they carry along.
 
-    begins_at: folder and record of the checkpoint that the run goes on from; passed_over: newer ones, and their damage.
+    begins_at: folder and record of the checkpoint that the run goes on from; resumed: what metrics.json says of it.
     """
 
     def __init__(self, args: Args, resolved: RunArgs, facts: RankFacts, watch: Watch) -> None:
         self.args, self.resolved, self.facts, self.watch = args, resolved, facts, watch
         self.run_dir = args.run_dir.resolve()
-        self.recipe = {
-            name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
-        }
+        self.recipe = resolved.model_dump(mode="json", exclude=set(RunArgs.STRATEGY))
         self.root = self._root(self.run_dir)
         self.trajectory = Trajectory()
         self.checksum: float | None = None  # before the rehearsal, which makes replicas alike again
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.no_checkpoint = "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         self.begins_at: tuple[Path, Checkpoint] | None = None
-        self.passed_over: list[str] = []
+        self.resumed: Resumed | None = None
         self.random: torch.Tensor | None = None  # to be restored
         self.after_steps: list[int] = []  # a checkpoint was written
         self.last: Saved | None = None
@@ -114,7 +112,8 @@ class Checkpoints(TrainerCallback):
         folder, record, lines = group.gather(newest, tuple[Path | None, Checkpoint | None, list[str]])[0]
         if folder is not None and record is not None:
             self._require_same_recipe(folder, record)
-            self.begins_at, self.passed_over = (folder, record), lines
+            self.begins_at = folder, record
+            self.resumed = Resumed(run=record.run, step=record.step, world_size=record.world_size, passed_over=lines)
             passed = f"; passed over: {lines[0]}" if lines else ""
             say_once(f"resuming after step {record.step} from {folder}{passed}")
         elif asked == "auto":
@@ -138,7 +137,8 @@ class Checkpoints(TrainerCallback):
             self.rehearse_at = 0
             limit = f"{REHEARSED_AT_MOST_GIB} GiB: give --save-steps"
             self.no_checkpoint = f"not rehearsed: its checkpoint would take {in_words(took)}, more than {limit}"
-            self._not_judged(self.no_checkpoint, "intact", "resumable")
+            for name in ("intact", "resumable"):
+                self.facts.unknown(f"train.checkpoint.{name}", "count", self.no_checkpoint)
             say_once(self.no_checkpoint)
         # each is written before the oldest is removed
         if count := KEPT + 1 if args.save_steps else min(self.rehearse_at, 1):
@@ -192,10 +192,9 @@ class Checkpoints(TrainerCallback):
             self.after_steps.append(step)
             whole = self._rehearse(saved, trainer) if step == self.rehearse_at else True
             group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
-        kept = KEPT
-        if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
-            kept = 0  # it was wanted for the rehearsal alone
-        for old in files.newest_first([self.root])[kept:] if group.RANK == 0 else ():
+        # wanted for the rehearsal alone
+        alone = step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop
+        for old in files.newest_first([self.root])[0 if whole and alone else KEPT :] if group.RANK == 0 else ():
             shutil.rmtree(old, ignore_errors=True)  # half removed, it counts as damaged
 
     def _rehearse(self, saved: Saved, trainer: Any) -> bool:
@@ -205,7 +204,8 @@ class Checkpoints(TrainerCallback):
         self.facts.saw("train.checkpoint.intact", len(own), "count", remark="; ".join(own) or None)
         damaged = [line for lines in group.gather(own) for line in lines]
         if damaged:
-            self._not_judged("not read back: a file of the checkpoint is damaged", "resumable")
+            why = "not read back: a file of the checkpoint is damaged"
+            self.facts.unknown("train.checkpoint.resumable", "count", why)
             say_once(f"the checkpoint of step {record.step} is damaged, not read back: {damaged[0]}")
             return False
         before, self.checksum = state.of_rank(trainer), checksum(trainer.model_wrapped)
@@ -228,17 +228,10 @@ class Checkpoints(TrainerCallback):
         names = ", ".join(got.differing[:4])
         self.facts.saw("train.checkpoint.resumable", len(got.differing), "count", remark=names or None)
 
-    def _not_judged(self, why: str, *names: str) -> None:
-        for name in names:
-            self.facts.unknown(f"train.checkpoint.{name}", "count", why)
-
     def fields(self) -> dict[str, Any]:
         """Return fields of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it
         began. A collective."""
-        some, resumed = self.last is not None or bool(self.reads), None
-        if self.begins_at is not None:
-            was = self.begins_at[1]
-            resumed = Resumed(run=was.run, step=was.step, world_size=was.world_size, passed_over=self.passed_over)
+        some = self.last is not None or bool(self.reads)
         return {
             "parameter_checksums_rehearsed": None if self.checksum is None else group.gather(self.checksum),
             "steps_done": len(self.trajectory.loss),
@@ -246,13 +239,12 @@ class Checkpoints(TrainerCallback):
             "grad_norm": self.trajectory.grad_norm,
             "checkpoint": self._times() if some else None,
             "checkpoint_reason": None if some else self.no_checkpoint,
-            "resumed": resumed,
+            "resumed": self.resumed,
         }
 
     def _times(self) -> CheckpointTimes:
-        counts = ((got.compared, len(got.differing)) for got in self.reads)
-        of_ranks = group.gather([sum(each) for each in zip(*counts, strict=True)] or [0, 0])
-        compared, differing = (sum(each) for each in zip(*of_ranks, strict=True))
+        compared = sum(group.gather(sum(got.compared for got in self.reads)))
+        differing = sum(group.gather(sum(len(got.differing) for got in self.reads)))
         last, read = self.last, self.reads[-1] if self.reads else None
         record = last.record if last is not None else self.begins_at[1]  # type: ignore[index]  # else none was read
         ours = (record.world_size, record.strategy) == (group.WORLD, self.resolved.strategy)

@@ -5,22 +5,18 @@ elements), modulo 2^64. Integers give the same sum in any order, so shards add u
 a row in another place has another factor. It does not protect against somebody who makes equal ones on purpose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from accelerate.utils import set_seed
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from transformers import Trainer
 
 from recipe import group
-
-if TYPE_CHECKING:
-    from transformers import Trainer
+from recipe.weights import rows_of
 
 
 class CheckpointError(RuntimeError):
@@ -41,7 +37,8 @@ def tensors_of(trainer: Trainer) -> dict[str, Any]:
 
 def of_rank(trainer: Trainer) -> dict[str, Any]:
     """Return all that this rank holds: fingerprints of its tensors, and its random state."""
-    return fingerprints_of_rank(tensors_of(trainer)) | {"random": random_state().tolist()}
+    sums = {name: int(_local(tensor).item()) for name, tensor in tensors_of(trainer).items()}
+    return sums | {"random": random_state().tolist()}
 
 
 def wipe(trainer: Trainer) -> None:
@@ -67,11 +64,6 @@ def put_random_state(state: torch.Tensor) -> None:
 
 _ELEMENTS_AT_ONCE = 2**24
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def fingerprints_of_rank(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Return fingerprints of the part of each tensor that this rank stores."""
-    return {name: int(_local(tensor).item()) for name, tensor in tensors.items()}
 
 
 def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
@@ -111,8 +103,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     """Return the sum of this rank's part, int64, on its device."""
     first_row = 0
     if isinstance(tensor, DTensor):
-        _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-        first_row = offset[0] if offset else 0
+        first_row = rows_of(tensor)[0].start if tensor.dim() else 0
         tensor = tensor.to_local()
     tensor = tensor.detach()
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)

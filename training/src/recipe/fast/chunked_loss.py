@@ -15,6 +15,7 @@ from bringup.training.formulae.memory import CHUNK_TOKENS
 
 from recipe.strategy import Refused
 
+OfChunk = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 IGNORED = -100  # a label that does not count, as transformers pads
 INSTEAD = "leave out --recipe fast"
 
@@ -28,9 +29,6 @@ def of_chunk(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, 
     gradient = log_p.exp_()  # in its place
     gradient.scatter_add_(1, labels, torch.full_like(labels, -1, dtype=gradient.dtype))
     return loss, gradient.mul_(counts[:, None]).to(logits.dtype)
-
-
-OfChunk = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 class _HeadAndLoss(torch.autograd.Function):
