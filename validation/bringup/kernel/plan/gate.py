@@ -73,7 +73,7 @@ class Fold(Record):
         of = words.pop() if words[-2:-1] == ["of"] else None
         facts = words[:-1] if of is not None else words
         if how == "computed" and (of or len(facts) > 1 or not all(map(_FUNCTION.fullmatch, facts))):
-            raise ValueError("computed is followed by nothing, or by one function of bringup/derive: gpu.driver_log")
+            raise ValueError("computed is followed by nothing, or by one function of a domain: gpu.driver_log")
         if how == "share" and of is None:
             raise ValueError("share is followed by counters, and behind `of` by the one that they are a share of")
         if how not in ("computed", "as-is") and not facts:

@@ -165,17 +165,19 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
             is_link = os.path.islink(current)  # noqa: PTH114  # false, too, where that cannot be seen
             others[current] = "a link; it was not read" if is_link else f"cannot be read: {error.strerror}"
             continue
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                path = current / entry.name
-                if entry.is_file(follow_symlinks=False):
-                    files.append(path)
-                elif entry.is_dir(follow_symlinks=False):
-                    waiting.append(path)
-                else:
-                    kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode), "no file")
-                    others[path] = f"{kind}; it was not read"
-        os.close(fd)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    path = current / entry.name
+                    if entry.is_file(follow_symlinks=False):
+                        files.append(path)
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+                    else:
+                        kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode), "no file")
+                        others[path] = f"{kind}; it was not read"
+        finally:
+            os.close(fd)
     return sorted(files), others
 
 

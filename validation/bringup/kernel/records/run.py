@@ -191,7 +191,7 @@ class Verdict(_OfMany):
 class Sign(Record):
     """A line in a log that matches a known fault. It decides nothing; it says where to look."""
 
-    signature: str  # id in signatures.py
+    signature: str  # its id in validation/known_faults/*.yaml
     evidence: str  # raw/launch.log:6, its first line
     line: str
     count: int = Field(ge=1)

@@ -223,12 +223,7 @@ def _shell(facts: Facts) -> Finding:
 
 def _variables(facts: Facts) -> Finding:
     """Look at variables that reach the jobs, from the site file and this shell."""
-<<<<<<< HEAD
-    declared = {} if facts.declared is None else facts.declared.environment
-    pinned = vendors.pinned({**os.environ, **declared})
-=======
-    pinned = right_values.pinned({**os.environ, **facts.declared.environment})
->>>>>>> w/b
+    pinned = vendors.pinned({**os.environ, **facts.declared.environment})
     if not pinned:
         return Finding("PASS", "none pins a choice of NCCL, or changes what is computed")
     cure = "unset it, in the site file too, unless this cluster was measured to need it"

@@ -192,11 +192,15 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     ordered = sorted(entries, key=lambda entry: entry.metrics.world_size)
     names_of_runs = short_names([entry.folder.name for entry in ordered])
     rows = [row_of(entry, base, name) for entry, name in zip(ordered, names_of_runs, strict=True)]
-    tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
-    within = f"agree within {tolerance:g} ({base.args.compute_dtype})"
-    kept = "unknown dtype, no tolerance" if tolerance is None else within
+    dtype = base.args.compute_dtype
+    tolerance = LOSS_TOLERANCE_NATS.get(dtype)
+    kept = (
+        f"no tolerance is known for {dtype}"
+        if tolerance is None
+        else f"losses must agree within {tolerance:g} ({dtype})"
+    )
     gap = f"the largest of a step, against {base.folder.name} (train.loss.agrees judges the mean of all)"
-    note = f"loss gap: {gap}; losses must {kept}; tokens/s: all ranks, steady window"
+    note = f"loss gap: {gap}; {kept}; tokens/s: all ranks, steady window"
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
 
 
