@@ -90,8 +90,7 @@ def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(folders):
     change(folders[-1], "run_args.json", attention="eager")
     with pytest.raises(NotComparable, match=r"attention sdpa vs eager; --vary FIELD allows .* \(attention\)"):
         beside(folders)
-    entries = [an_entry(folder) for folder in folders]
-    compared = sidebyside.compare(entries, ["attention"])
+    compared = sidebyside.compare([an_entry(folder) for folder in folders], ["attention"])
     assert column(compared, "attention") == ["sdpa"] * (len(STEMS) - 1) + ["eager"]
     assert compared.disagreeing == []
     change(folders[-1], "run_args.json", learning_rate=0.01)
@@ -281,8 +280,7 @@ def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(folders
     assert column(beside(several), "scaling") == ["unknown"] * len(several)
     for folder in several:
         entry = an_entry(folder)
-        head = summary_of(entry.args, entry.metrics, (0.75, None))
-        change(folder, "metrics.json", summary=head.model_dump())
+        change(folder, "metrics.json", summary=summary_of(entry.args, entry.metrics, (0.75, None)).model_dump())
     assert column(beside(several), "scaling") == ["0.75"] * len(several)
 
 
