@@ -42,11 +42,8 @@ def damaged_json(draw: st.DrawFn, text: str) -> str:
         lines = text.splitlines(keepends=True)
         number = draw(st.sampled_from([number for number, line in enumerate(lines) if "{" in line]))
         label, brace, rest = lines[number].partition("{")
-        before, after, record = (
-            "".join(lines[:number]) + label,
-            "".join(["\n", *lines[number + 1 :]]),
-            json.loads(brace + rest),
-        )
+        before, after = "".join(lines[:number]) + label, "".join(["\n", *lines[number + 1 :]])
+        record = json.loads(brace + rest)
     *parents, last = draw(st.sampled_from(places(record)))
     inside(record, parents)[last] = draw(JSON)
     return f"{before}{json.dumps(record)}{after}"
@@ -63,11 +60,8 @@ def damaged(draw: st.DrawFn, text: str) -> str:
     """The text cut off, with lines lost, doubled or swapped, with two words swapped, or with something else in it."""
     lines = text.splitlines(keepends=True)
     where = draw(st.integers(0, max(0, len(text) - 1)))
-    kind = draw(
-        st.sampled_from(
-            ("cut", "lost", "doubled", "swapped", "words", "written", "other", *(["json"] * 4 if "{" in text else []))
-        )
-    )
+    kinds = ("cut", "lost", "doubled", "swapped", "words", "written", "other", *(["json"] * 4 if "{" in text else []))
+    kind = draw(st.sampled_from(kinds))
     if kind == "json":
         return draw(damaged_json(text))
     if kind == "cut":

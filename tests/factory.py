@@ -4,25 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from bringup.drill.evidence import Drilled
+from bringup.kernel import records
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan import scope
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import (
-    DrillReport,
-    DrillResult,
-    Kind,
-    Limit,
-    NotApplicable,
-    Observation,
-    Outcome,
-    Run,
-    Value,
-    Verdict,
-    Verdicts,
-    worst,
-)
+from bringup.kernel.records import DrillReport, DrillResult, Kind, Observation, Outcome, Run, Verdict, Verdicts
 from bringup.report.collection import Absent, Collection
 from bringup.training.comparison.entries import Entry
 from bringup.training.records.folder import TrainingRecords
@@ -69,8 +57,8 @@ def a_verdict(
     expected: str = "2",
     cause: str | None = None,
     kind: Kind | None = None,
-    value: Value | None = None,
-    limit: Limit | None = None,
+    value: records.Value | None = None,
+    limit: records.Limit | None = None,
     evidence: str = "raw/inventory.jsonl:1",
 ) -> Verdict:
     known = GATES.get(gate)
@@ -102,7 +90,7 @@ def judged_of(
     run: Run | None = None,
     notes: tuple[str, ...] = (),
     observations: tuple[Observation, ...] = (),
-    not_applicable: tuple[NotApplicable, ...] = (),
+    not_applicable: tuple[records.NotApplicable, ...] = (),
     profile: str = "local-cpu",
     training: TrainingRecords | None = None,
 ) -> Judged:
@@ -118,7 +106,7 @@ def judged_of(
             phase=run.phase,
             run=run.name,
             profile=profile,
-            outcome=worst([verdict.outcome for verdict in verdicts]),
+            outcome=records.worst([verdict.outcome for verdict in verdicts]),
             verdicts=list(verdicts),
             not_applicable=list(not_applicable),
             notes=list(notes),
@@ -134,9 +122,9 @@ def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
 
 def an_entry(folder: Path, outcome: Outcome = Outcome.PASS) -> Entry:
     """The entry of a folder that holds the records of a training and no evidence for them."""
-    records = TrainingRecords(folder)
+    kept = TrainingRecords(folder)
     run = a_run("run_1gpu", ["n0"], name=folder.name, plan={})
-    return Entry(folder, run, outcome, records.args, records.metrics)
+    return Entry(folder, run, outcome, kept.args, kept.metrics)
 
 
 def a_drill_result(**change: Any) -> DrillResult:
@@ -163,13 +151,10 @@ def a_drill_result(**change: Any) -> DrillResult:
 
 def drilled(*results, runs=None, run=None, **change) -> Drilled:
     """Drills inside one's own job, and the runs that show them. run: fields that those have otherwise."""
-    shown = {
-        result.drill: judged_of(
-            a_verdict("discovery.gpu.count", "n1"),
-            run=a_run(result.phase, name=f"r-{result.drill}").model_copy(update=run or {}),
-        )
-        for result in results
-    }
+    shown = {}
+    for each in results:
+        of_it = a_run(each.phase, name=f"r-{each.drill}").model_copy(update=run or {})
+        shown[each.drill] = judged_of(a_verdict("discovery.gpu.count", "n1"), run=of_it)
     return Drilled(a_drill_report(*results, **{"place": "anywhere", **change}), shown if runs is None else runs)
 
 
@@ -208,8 +193,7 @@ LOCAL_CLUSTER = {
 def healthy(phase: str, nodes: int, shows: dict[str, dict[str, str]], profile: str = "generic") -> Judged:
     """A run of this phase in which all that was planned passed."""
     names = [f"n{number}" for number in range(nodes)]
-    used = profiles.load(profile)
-    excluded = scope.excluded_here(phase, used.not_applicable)
+    excluded = scope.excluded_here(phase, profiles.load(profile).not_applicable)
     plan = scope.plan(phase, names, 2, {entry.gate for entry in excluded})
     facts = next((facts for prefix, facts in shows.items() if phase.startswith(prefix)), {})
     return judged_of(

@@ -30,10 +30,8 @@ LOG = an_entry("discovery.kernel_log.xid", "driver-log", 0, Action.RESET)
 
 
 def a_baseline(*asked: Asked, nodes: tuple[str, ...] = ("n0", NODE)) -> Baseline:
-    return Baseline(
-        groups=[Group(run="run", opened_at="2026-11-23T02:00:00Z", nodes=list(nodes), mounts=[], asked=list(asked))],
-        driver_events={},
-    )
+    group = Group(run="run", opened_at="2026-11-23T02:00:00Z", nodes=list(nodes), mounts=[], asked=list(asked))
+    return Baseline(groups=[group], driver_events={})
 
 
 def module(name: str) -> ModuleType:
@@ -161,10 +159,8 @@ BREAKS: dict[str, Callable[[Path], object]] = {
 
 def run_install(folder: Path, *options: str | Path, tools: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The documented line. tools: a folder that the PATH begins with."""
-    return ran(
-        [sys.executable, str(SLURM / "install"), str(folder), *map(str, options)],
-        env={"PATH": os.environ["PATH"] if tools is None else f"{tools}:{os.environ['PATH']}"},
-    )
+    path = os.environ["PATH"] if tools is None else f"{tools}:{os.environ['PATH']}"
+    return ran([sys.executable, str(SLURM / "install"), str(folder), *map(str, options)], env={"PATH": path})
 
 
 def install(folder: Path, baseline: Baseline, *options: str | Path, tools: Path | None = None) -> Installed:

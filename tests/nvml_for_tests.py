@@ -118,13 +118,10 @@ class FakeNvml:
         if asked == [(230, 0)]:
             action = gpu.get("recovery", 0)
             return [SimpleNamespace(nvmlReturn=max(0, -action), value=SimpleNamespace(uiVal=max(0, action)))]
-        return [
-            SimpleNamespace(
-                nvmlReturn=0 if field in gpu["fields"] else 3,
-                value=SimpleNamespace(ullVal=gpu["fields"].get(field, 0) if link == 5 else 0),
-            )
-            for field, link in asked
-        ]
+        counts = [(gpu["fields"].get(field), link) for field, link in asked]
+        values = [SimpleNamespace(ullVal=count or 0 if link == 5 else 0) for count, link in counts]
+        codes = [3 if count is None else 0 for count, _ in counts]
+        return [SimpleNamespace(nvmlReturn=code, value=value) for code, value in zip(codes, values, strict=True)]
 
     def nvmlDeviceGetRemappedRows(self, gpu):
         return [*gpu["rows"], self._of(gpu, "pending"), gpu["failed"]]

@@ -18,12 +18,8 @@ def told_by(question: Callable[[Any], None], node: str = "n0") -> Parsed:
     probe.finish()
     parsed = facts.parse(stream.getvalue(), "raw/inventory.jsonl")
     assert parsed.problems == []
-    kept = [
-        observation
-        for observation in parsed.observations
-        if observation.quantity not in ("probe.inventory.cpu_s", "probe.stamp")
-    ]
-    return Parsed(observations=kept)
+    left_out = ("probe.inventory.cpu_s", "probe.stamp")
+    return Parsed(observations=[seen for seen in parsed.observations if seen.quantity not in left_out])
 
 
 def answers_of(question: Callable[[Any], None], node: str = "n0") -> dict[str, tuple[Any, str]]:

@@ -17,6 +17,11 @@ def ran(command: Sequence[str | Path], *, timeout: float = 300, **how: Any) -> s
     return subprocess.run(command, **{"capture_output": True, "text": True, "check": False, "timeout": timeout} | how)
 
 
+def begun(command: Sequence[str | Path], **how: Any) -> subprocess.Popen[str]:
+    """A program that runs, with pipes for what it writes. how: of subprocess.Popen."""
+    return subprocess.Popen(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | how)
+
+
 def program(path: Path, body: str, by: str = "/bin/bash") -> Path:
     """Write a program of the test's own. by: what runs it."""
     path.parent.mkdir(parents=True, exist_ok=True)

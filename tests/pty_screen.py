@@ -68,8 +68,7 @@ def drawn(
 
 def _lines(raw: bytes, columns: int, rows: int) -> list[str]:
     screen = pyte.HistoryScreen(columns, rows, history=100_000, ratio=0.5)
-    stream = pyte.ByteStream(screen)
-    stream.feed(raw)
+    pyte.ByteStream(screen).feed(raw)
     scrolled = ["".join(line[column].data for column in range(columns)).rstrip() for line in screen.history.top]
     lines = scrolled + [line.rstrip() for line in screen.display]
     while lines and not lines[-1]:

@@ -24,17 +24,11 @@ H100 = "h100-8x400g"
 SAME_UNIT = ("as-is", "each", "worst", "alike")  # what the gate judges is one of the facts
 UNITS = {fact: gate.unit for gate in GATES.values() if gate.fold.how in SAME_UNIT for fact in gate.fold.facts}
 UNITS |= {gate.id: gate.unit for gate in GATES.values()}
-UNITS |= {
-    "smoke.compute.gpu.tflops": "TFLOP/s",
-    "rail.together": "share",
-    "rail.crossed": "share",
-    "rail.latency": "us",
-}
+UNITS |= dict.fromkeys(("rail.together", "rail.crossed"), "share")
+UNITS |= {"smoke.compute.gpu.tflops": "TFLOP/s", "rail.latency": "us"}
 FIXTURES = Path(__file__).parent / "fixtures"
-HEALTHY_NODES = "".join(
-    f"NodeName={node} Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none\n"
-    for node in ("n0", "n1")
-)
+HEALTHY_NODE = "NodeName={} Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none\n"
+HEALTHY_NODES = HEALTHY_NODE.format("n0") + HEALTHY_NODE.format("n1")
 
 
 def opened(
@@ -103,18 +97,15 @@ def lose_a_gpu(folder: Path) -> Path:
 def as_read(parsed: Parsed) -> Parsed:
     """With the step and the round that the names of the files have, of what a test wrote down with its evidence."""
     for place, seen in enumerate(parsed.observations):
-        names = (
-            pattern.fullmatch(seen.evidence.removeprefix("raw/").partition(":")[0]) for pattern in reading.patterns()
-        )
-        for name in filter(None, names):
+        file = seen.evidence.removeprefix("raw/").partition(":")[0]
+        for name in filter(None, (pattern.fullmatch(file) for pattern in reading.patterns())):
             parsed.observations[place : place + 1] = reading.with_source(Parsed([seen]), name).observations
     return parsed
 
 
 def add_derived(parsed: Parsed, run: Run | None = None) -> Parsed:
     """What follows from what was read, in all rooms, is added."""
-    seen = Seen(parsed.observations)
-    parsed.add(derive(seen, gpu_run()[0] if run is None else run))
+    parsed.add(derive(Seen(parsed.observations), gpu_run()[0] if run is None else run))
     return parsed
 
 

@@ -78,23 +78,16 @@ def lines(sizes: list[Size]) -> list[str]:
 
 
 def above(sizes: list[Size]) -> list[str]:
-    return [
-        f"{size.room}: {size.now:,} {size.unit}, at most {size.most:,}; take some away, "
-        "or raise the number in pyproject.toml and say why beside it"
-        for size in sizes
-        if size.now > size.most
-    ]
+    ways_out = "take some away, or raise the number in pyproject.toml and say why beside it"
+    large = (size for size in sizes if size.now > size.most)
+    return [f"{size.room}: {size.now:,} {size.unit}, at most {size.most:,}; {ways_out}" for size in large]
 
 
 def without_a_number(folder: Path, limits: dict[str, int]) -> list[str]:
     """Name each folder of the package that no number holds."""
-    files = git(folder, "ls-files", f"{PACKAGE}/*/*.py").split()
-    rooms = {"/".join(file.split("/")[:3]) for file in files}
-    return [
-        f"{room}: no number in pyproject.toml; add '\"{room}/*.py\"' to [tool.bringup.lines]"
-        for room in sorted(rooms)
-        if f"{room}/*.py" not in limits
-    ]
+    rooms = {"/".join(file.split("/")[:3]) for file in git(folder, "ls-files", f"{PACKAGE}/*/*.py").split()}
+    missing = sorted(room for room in rooms if f"{room}/*.py" not in limits)
+    return [f"{room}: no number in pyproject.toml; add '\"{room}/*.py\"' to [tool.bringup.lines]" for room in missing]
 
 
 def lowered(table: str, sizes: list[Size]) -> str:

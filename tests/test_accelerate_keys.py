@@ -55,9 +55,8 @@ def launched(stem: str, *options: str) -> dict[str, str]:
     """The variables that accelerate launch would set for a rank."""
     words = ["--config_file", str(ROOT / f"training/accelerate/{stem}.yaml"), "--main_process_ip", "n0", *options]
     # port 0: another one may be in use here
-    launch, _, _ = _validate_launch_command(
-        launch_command_parser().parse_args([*words, "--main_process_port", "0", "program.py"])
-    )
+    arguments = launch_command_parser().parse_args([*words, "--main_process_port", "0", "program.py"])
+    launch, _, _ = _validate_launch_command(arguments)
     before = dict(os.environ)
     return {name: value for name, value in prepare_multi_gpu_env(launch).items() if before.get(name) != value}
 
@@ -97,9 +96,7 @@ def test_the_configurations_say_what_the_programs_do(stem):
 
 @for_each(*SHAPES)
 def test_every_variable_that_accelerate_sets_is_looked_at(stem):
-    environment = launched(stem, "--debug", "--gpu_ids", "0,1")
-    known = accelerated.promised(asked(stem))
-    assert set(environment) <= known.keys() | ELSEWHERE
+    assert set(launched(stem, "--debug", "--gpu_ids", "0,1")) <= accelerated.promised(asked(stem)).keys() | ELSEWHERE
 
 
 @for_each(

@@ -5,7 +5,6 @@ Ranks are threads here, each with a connection of its own to a real store of tor
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from bringup.readers import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
 from loops import case_for_each
-from programs import ROOT, program, ran
+from programs import ROOT, begun, program, ran
 
 PROBES = ROOT / "infrastructure-validation/probes"
 
@@ -124,9 +123,8 @@ def slurm_of_three_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_nobody_of_a_node_came_slurm_says_its_name(tmp_path, monkeypatch):
     slurm_of_three_nodes(tmp_path, monkeypatch)
     got = met({0: 0, 1: 0}, world=6, patience=1)
-    assert (
-        "4 of 6 ranks did not arrive within 1 s: rank 2 (n1), rank 3 (n1), rank 4 (n2), rank 5 (n2);" in words(got)[0]
-    )
+    late = "rank 2 (n1), rank 3 (n1), rank 4 (n2), rank 5 (n2);"
+    assert f"4 of 6 ranks did not arrive within 1 s: {late}" in words(got)[0]
 
 
 def test_without_slurm_the_name_of_such_a_node_is_not_known(monkeypatch):
@@ -161,17 +159,11 @@ def test_the_patience_is_one_variable_and_none_is_refused(monkeypatch):
 def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path):
     """Three of 4 ranks on 2 nodes start. The rank of n0 that looks tells it; all end."""
     slurm = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_NODES": "2", "BRINGUP_START_S": "8"}
-    ranks = [
-        subprocess.Popen(
-            [warm_python.python(), PROBES / "collectives.py", "2-nodes", tmp_path],
-            env={**os.environ, **slurm, "SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % 2}"}
-            | {"SLURMD_NODENAME": f"n{rank // 2}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1, 2)
-    ]
+    ranks = []
+    for rank in (0, 1, 2):
+        own = {"SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % 2}", "SLURMD_NODENAME": f"n{rank // 2}"}
+        command = [warm_python.python(), PROBES / "collectives.py", "2-nodes", tmp_path]
+        ranks.append(begun(command, env=os.environ | slurm | own))
     answers = [rank.communicate(timeout=200) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [1, 1, 1]
     facts = [json.loads(line) for out, _ in answers for line in out.splitlines()]
@@ -199,6 +191,5 @@ def test_the_first_launcher_names_the_nodes_whose_launcher_did_not_start(tmp_pat
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]
     assert line.startswith("1 of 3 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (")
-    run = a_run("run_ddp_2node")
-    (seen,) = launcher.log(f"0: {line}\n", "raw/launch.log", run).observations
+    (seen,) = launcher.log(f"0: {line}\n", "raw/launch.log", a_run("run_ddp_2node")).observations
     assert (seen.quantity, seen.subject, str(seen.value)[:38]) == ("launcher.late", "n1", line[:38])

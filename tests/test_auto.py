@@ -53,8 +53,7 @@ def numbers(profile: Profile) -> dict[str, object]:
 def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_file_says_another(name):
     made, known = auto.completed(MACHINES[name], catalogue.GATES), catalogue.load_profile(name)
     ours, theirs = numbers(made), numbers(known)
-    unlike = {gate for gate in {*ours, *theirs} if ours.get(gate) != theirs.get(gate)}
-    assert unlike <= said_by(name)
+    assert {gate for gate in {*ours, *theirs} if ours.get(gate) != theirs.get(gate)} <= said_by(name)
     for key, fact in known.machine:
         assert (fact and fact.value) == (getattr(made.machine, key) and getattr(made.machine, key).value), key
     assert (made.workload and made.workload.arguments) == (known.workload and known.workload.arguments)
@@ -264,8 +263,7 @@ def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_i
     assert (made.name, made.is_open) == ("second", False)
     known = auto_profile.profile(AUTO, ["n0", "n1"])
     assert (made.recognised, made.expect[gate].at_least, made.expect[other].at_least) == (known.recognised, 5, 6)
-    unlike = {key for key, number in numbers(made).items() if numbers(known).get(key) != number}
-    assert unlike == {gate, other}
+    assert {key for key, number in numbers(made).items() if numbers(known).get(key) != number} == {gate, other}
     judged = judge_folder(recorded, opened).verdicts
     assert (judged.profile, judged.recognised) == ("second", known.recognised)
 

@@ -41,10 +41,8 @@ def slurm(folder: Path, ldd: str, plugins: tuple[str, ...]) -> dict[str, str]:
 
 def output_of(root: Path, script: str, environment: dict[str, str] | None = None) -> list[str]:
     """The lines that the shell code prints on a machine with these cgroups."""
-    done = ran(
-        ["bash", "-c", f'set -euo pipefail; CGROUP_ROOT=$1; source "$2"; {script}', "bash", root, CONFINEMENT],
-        env=environment,
-    )
+    sourced = f'set -euo pipefail; CGROUP_ROOT=$1; source "$2"; {script}'
+    done = ran(["bash", "-c", sourced, "bash", root, CONFINEMENT], env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -109,8 +107,7 @@ def test_an_unconfined_cluster_starts_without_any_hierarchy(tmp_path, files, ldd
     (V2, ("v1",), "cgroup/v2"),  # Slurm 21.08, and later ones that were built without it
 )
 def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(tmp_path, files, plugins, lacking):
-    root = machine(tmp_path, files)
-    lacks = output_of(root, "confinement_lack", slurm(tmp_path, LIBRARY, plugins))
+    lacks = output_of(machine(tmp_path, files), "confinement_lack", slurm(tmp_path, LIBRARY, plugins))
     if os.geteuid() != 0:
         assert lacks == ["not run by root"]
     else:

@@ -118,13 +118,7 @@ def test_rows_that_do_not_fit_are_refused_before_they_are_made(tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=1m tmpfs "{small}" && exec "$0" "$@"')
-    run = one_process(
-        tmp_path / "run",
-        "--sequence-length",
-        "4096",
-        "--global-batch",
-        "16",
-        under=("env", f"TMPDIR={small}", *mounted),
-    )
+    large, under = ("--sequence-length", "4096", "--global-batch", "16"), ("env", f"TMPDIR={small}", *mounted)
+    run = one_process(tmp_path / "run", *large, under=under)
     assert f"{small}/bringup-rows-" in run.output
     assert "cannot hold the tokenised rows (96 x 4096 x 4 bytes): No space left on device" in refusal(run)

@@ -10,24 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_training_runs as trainings
 import torch
 import warm_python
 from bringup.kernel.records import read_record, write_record
 from bringup.training.records import Checkpoint, TrainMetrics
 from factory import a_run
+from programs import begun, ran
 from recipe.checkpoint import state
-from test_training_runs import (
-    NOTHING_ELSE,
-    SOURCE,
-    STEPS,
-    TORCHRUN,
-    UNPROFILED,
-    Finished,
-    changed,
-    injected,
-    one_node,
-    two_nodes,
-)
+from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, TORCHRUN, UNPROFILED, Finished, one_node, two_nodes
 from tiers import first, in_test_all
 from transformers import set_seed
 
@@ -40,14 +31,13 @@ SMALL = ["--sequence-length", "32", *NOTHING_ELSE]  # and 6 steps
 def one_process(folder: Path, *options: str, drill: str = "", under: tuple[str, ...] = ()) -> Finished:
     (folder / "raw").mkdir(parents=True)
     python = sys.executable if under else warm_python.python()
-    done = subprocess.run(
+    done = ran(
         [*under, python, str(SOURCE / f"{SINGLE}.py"), *SMALL, *STEPS, "--run-dir", str(folder), *options],
-        env=os.environ | {"SLURMD_NODENAME": "n0", "OMP_NUM_THREADS": "1"} | injected(drill),
+        env=os.environ | {"SLURMD_NODENAME": "n0", "OMP_NUM_THREADS": "1"} | trainings.injected(drill),
+        capture_output=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
         timeout=120,
-        check=False,
     )
     return Finished(folder, [done.returncode], done.stdout, 0.0)
 
@@ -78,9 +68,8 @@ def trained(metrics: TrainMetrics) -> tuple[Any, ...]:
 
 
 def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved):
-    assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [
-        step(Path(), n).name for n in (4, 6)
-    ]
+    kept = sorted(path.name for path in (saved.folder / "checkpoints").iterdir())
+    assert kept == [step(Path(), n).name for n in (4, 6)]
     record = read_record(step(saved.folder, 4) / "checkpoint.json", Checkpoint)
     assert (record.step, record.world_size, record.strategy, len(record.loss)) == (4, 2, "fsdp", 4)
     there = {path.name for path in step(saved.folder, 4).iterdir()} - {"checkpoint.json"}
@@ -113,16 +102,14 @@ def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues
     ddp = two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder))
     assert ddp.codes == [0], ddp.output
     continued = ddp.metrics().checkpoint
-    assert (continued.predicted_bytes, continued.predicted_reason) == (
-        None,
-        "it was written by other ranks or another strategy",
-    )
+    why = "it was written by other ranks or another strategy"
+    assert (continued.predicted_bytes, continued.predicted_reason) == (None, why)
     whole = saved.metrics()
-    for run, begun, ranks in ((alone, 4, 2), (ddp, 5, 1)):
+    for run, begins, ranks in ((alone, 4, 2), (ddp, 5, 1)):
         metrics = run.metrics()
         assert metrics.loss == pytest.approx(whole.loss, abs=1e-5)
         assert (metrics.sample_count, metrics.sample_distinct) == (48, 48)
-        assert (metrics.resumed.step, metrics.resumed.world_size) == (begun, ranks)
+        assert (metrics.resumed.step, metrics.resumed.world_size) == (begins, ranks)
     assert metrics.loss[:4] == whole.loss[:4]
 
 
@@ -183,8 +170,7 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
     first = tmp_path / "job"
     killed = one_process(first, "--save-steps", "2", drill="kill-in-save:0@4")
     assert killed.codes == [-9], killed.output
-    names = sorted(path.name for path in (first / "checkpoints").iterdir())
-    assert names == [".step-00000004.part", "step-00000002"]
+    assert sorted(path.name for path in (first / "checkpoints").iterdir()) == [".step-00000004.part", "step-00000002"]
     again = tmp_path / "job-r1"
     again.mkdir()
     plan = a_run("run_1gpu", ["n0"], gpus=1).model_copy(update={"name": "job", "continues": "job", "slurm_job_id": "7"})
@@ -215,12 +201,10 @@ def test_sigterm_to_the_launcher_and_its_ranks_saves(tmp_path):
     folder, stop = tmp_path / "told", tmp_path / "stop"
     (folder / "raw").mkdir(parents=True)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(SOURCE / f"{DDP}.py"), "--steps", "2000"]
-    launcher = subprocess.Popen(
+    launcher = begun(
         [*command, "--sequence-length", "8", *NOTHING_ELSE, "--run-dir", str(folder), "--stop-file", str(stop)],
         env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "RUN_DIR": str(folder)},
-        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
     )
     try:
         while not (folder / "raw/progress.jsonl").exists() and launcher.poll() is None:
@@ -259,7 +243,7 @@ FileSystemReader.read_data = read_data
 def test_a_rehearsal_reads_its_checkpoint_once_for_all_replicas_and_removes_it(tmp_path, monkeypatch, saved, strategy):
     """16 nodes that all read it whole would take longer than they are waited for."""
     short = ("--sequence-length", "32", *UNPROFILED)
-    changed(READS_COUNTED, tmp_path, monkeypatch)
+    trainings.changed(READS_COUNTED, tmp_path, monkeypatch)
     if strategy == "hsdp":
         run = two_nodes(tmp_path / "run", 2, "train_fsdp_multi_node", "--hsdp", *short)
     else:
@@ -291,10 +275,8 @@ def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(
     small = tmp_path / "small"
     small.mkdir()
     # room for three checkpoints of 2.8 MB when it begins; when one is there, somebody else takes the rest
-    another = (
-        f'(until [ -e "{small}/run/step-00000002" ]; do sleep 0.01; done; head -c 16m /dev/zero >"{small}/another") '
-        "2>/dev/null & "
-    )
+    until = f'until [ -e "{small}/run/step-00000002" ]; do sleep 0.01; done'
+    another = f'({until}; head -c 16m /dev/zero >"{small}/another") 2>/dev/null & '
     mount = f'mount -t tmpfs -o size=12m tmpfs "{small}"'
     mounted = ("unshare", "-m", "bash", "-c", f'{mount} && {{ {another} }} && exec "$0" "$@"')
     slowly = ("--save-steps", "2", "--steps", "40", "--global-batch", "64", "--sequence-length", "128")
@@ -328,10 +310,8 @@ def test_fingerprints_see_one_bit_and_rows_that_changed_places():
     bit.view(torch.int32)[2, 1] ^= 1
     assert state.fingerprints_of_all({"a": bit})["a"] != whole
     assert state.fingerprints_of_all({"a": tensor[[1, 0, 2, 3]]})["a"] != whole
-    assert (
-        state.fingerprints_of_all({"a": tensor.to(torch.bfloat16), "b": torch.tensor(1.0), "c": torch.empty(0)})["c"]
-        == 0
-    )
+    three = {"a": tensor.to(torch.bfloat16), "b": torch.tensor(1.0), "c": torch.empty(0)}
+    assert state.fingerprints_of_all(three)["c"] == 0
 
 
 def test_the_random_state_comes_back():

@@ -117,16 +117,14 @@ def test_the_peak_without_whole_logits_is_predicted(tmp_path, strategy, accumula
 
     file = tmp_path / "small.json"
     sizes = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2, "num_attention_heads": 4}
-    file.write_text(
-        json.dumps(sizes | {"model_type": "llama", "vocab_size": 32000, "num_key_value_heads": 2, "head_dim": 64})
-    )
+    llama = {"model_type": "llama", "vocab_size": 32000, "num_key_value_heads": 2, "head_dim": 64}
+    file.write_text(json.dumps(sizes | llama))
     peaks = []
     for chunked in (False, True):
         debug._clear_sharding_prop_cache()
         step = predict.Step(str(file), strategy, 1, 2, 4096, accumulation=accumulation, chunked_loss=chunked)
         measured = predict.computed(step)["peak_bytes"]["total"]
         job = models.Job(strategy, 1, 2, 4096, accumulation=accumulation, chunked_loss=chunked)
-        predicted = memory.peak(models.load(str(file)), job).total - memory.WORKSPACE
-        assert predicted == pytest.approx(measured, rel=0.05)
+        assert memory.peak(models.load(str(file)), job).total - memory.WORKSPACE == pytest.approx(measured, rel=0.05)
         peaks.append(measured)
     assert peaks[1] < 0.7 * peaks[0]

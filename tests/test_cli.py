@@ -93,8 +93,7 @@ def test_a_failed_gate_is_exit_code_1_and_missing_evidence_2(tmp_path, monkeypat
 
 
 def test_a_run_cannot_be_closed_twice(tmp_path, monkeypatch, refused):
-    folder = discovery(tmp_path, monkeypatch)
-    assert "already closed" in refused("close", folder, "--exit-code", "1")
+    assert "already closed" in refused("close", discovery(tmp_path, monkeypatch), "--exit-code", "1")
 
 
 def test_a_requeued_job_writes_into_a_folder_of_its_own(tmp_path, monkeypatch, capsys):

@@ -37,8 +37,7 @@ def test_a_page_of_a_phase_is_short():
 
 
 def test_every_gate_is_explained_in_the_reference_and_a_page_of_its_phases_links_there():
-    everywhere = (ROOT / "docs/07-failure-modes.md").read_text(encoding="utf-8")
-    assert "(gates/run.md" in everywhere
+    assert "(gates/run.md" in (ROOT / "docs/07-failure-modes.md").read_text(encoding="utf-8")
     text = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
     for gate in GATES.values():
         numbers = {PHASES[stem].number for stem in gate.phases}

@@ -216,10 +216,7 @@ def test_a_training_file_cut_off_anywhere_is_missed(trained, file, share):
         closed.write_bytes(sealed)
 
 
-OF_A_RANK = ("raw/stacks/rank2.json", "raw/rank3.jsonl", ERROR_FILE)
-
-
-@pytest.mark.parametrize("name", OF_A_RANK)
+@pytest.mark.parametrize("name", ("raw/stacks/rank2.json", "raw/rank3.jsonl", ERROR_FILE))
 @pytest.mark.parametrize("value", first(NASTY), ids=lambda value: repr(value)[:14])
 def test_no_value_that_a_rank_could_not_have_written_makes_the_judge_raise_or_a_rank_finish(broken, name, value):
     for text in everywhere((broken / name).read_text(), value):

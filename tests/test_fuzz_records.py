@@ -8,24 +8,11 @@ import pytest
 import yaml
 from advised import advice
 from bringup.drill import result
+from bringup.kernel import records
 from bringup.kernel.errors import FileError, RecordError, RunError, UsageError
 from bringup.kernel.facts import hostlist
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.records import (
-    Closed,
-    Continued,
-    DrillReport,
-    Observation,
-    Observations,
-    Outcome,
-    Playbook,
-    Record,
-    Sign,
-    Step,
-    Verdicts,
-    as_json,
-    read_record,
-)
+from bringup.kernel.records import Closed, Outcome, Playbook, Record, as_json, read_record
 from bringup.kernel.results import REPOSITORY
 from bringup.readers.known import pending
 from bringup.report import collection
@@ -37,19 +24,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loops import for_each
 
-LOCAL_PROFILE = REPOSITORY / "validation/profiles/local-cpu.yaml"
-
+PASSED = {"outcome": Outcome.PASS, "blocks": False}
 PLAYBOOK = Playbook(
     name="p",
     nodes=["n0"],
     profile="local-cpu",
     planned=["discovery", "smoke"],
     left_out=["too few nodes"],
-    steps=[
-        Step(
-            phase="discovery", folder="validation/results/discovery/gone", outcome=Outcome.PASS, blocks=False, seconds=1
-        )
-    ],
+    steps=[records.Step(phase="discovery", folder="validation/results/discovery/gone", seconds=1, **PASSED)],
 )
 DRILLS = a_drill_report(a_drill_result(false_alarms=["a"]))
 CHECKPOINT = Checkpoint(
@@ -63,7 +45,7 @@ CHECKPOINT = Checkpoint(
     loss=[2.5],
     grad_norm=[1.0],
 )
-VERDICTS = Verdicts(
+VERDICTS = records.Verdicts(
     phase="smoke",
     run="x",
     profile="generic",
@@ -71,15 +53,14 @@ VERDICTS = Verdicts(
     not_applicable=[],
     notes=["n"],
     verdicts=[a_verdict()],
-    signs=[Sign(signature="s", evidence="raw/launch.log:1", line="l", count=1)],
+    signs=[records.Sign(signature="s", evidence="raw/launch.log:1", line="l", count=1)],
 )
-OBSERVATIONS = Observations(
-    problems=["p"], observations=[Observation(quantity="q", subject="n0", value=["a"], unit="text", evidence="e")]
-)
+OBSERVED = records.Observation(quantity="q", subject="n0", value=["a"], unit="text", evidence="e")
+OBSERVATIONS = records.Observations(problems=["p"], observations=[OBSERVED])
 CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z", files={"raw/a": "b"})
 RECORDS = {
     type(record).__name__: record
-    for record in (PLAYBOOK, DRILLS, CHECKPOINT, VERDICTS, OBSERVATIONS, CLOSED, Continued(run="x"))
+    for record in (PLAYBOOK, DRILLS, CHECKPOINT, VERDICTS, OBSERVATIONS, CLOSED, records.Continued(run="x"))
 }
 
 
@@ -91,7 +72,7 @@ def used(folder: Path, record: Record) -> None:
         except RunError as error:  # its runs are not there
             assert str(error).startswith(f"{folder}: none of its")
             assert "\n" not in str(error)
-    elif isinstance(record, DrillReport):
+    elif isinstance(record, records.DrillReport):
         result.markdown(record)
         result.totals(record)
 
@@ -163,7 +144,7 @@ def test_a_profile_whose_key_holds_a_line_feed_is_refused_in_one_line():
 @MANY
 @given(data=st.data())
 def test_a_profile_with_any_value_in_any_place_is_read_or_refused_in_one_line(data):
-    content = yaml.safe_load(LOCAL_PROFILE.read_text())
+    content = yaml.safe_load((REPOSITORY / "validation/profiles/local-cpu.yaml").read_text())
     *parents, last = data.draw(st.sampled_from(places(content)))
     inside(content, parents)[last] = data.draw(JSON)
     try:

@@ -98,11 +98,8 @@ def test_a_section_says_what_a_failure_means_what_helps_and_what_to_run():
             paragraph = text.partition(begin)[2].partition("\n\n")[0].rstrip()
             assert paragraph.endswith((".", "`.")), f"{where}: {paragraph[-60:]}"
         others = [f"; `{gate.id}`: {gate.action}" for gate in GATES.values() if gate.guide == guide and gate.action]
-        named = [
-            f"`{gate.id}`{' (warns)' * (gate.severity is Outcome.WARN)}"
-            for gate in GATES.values()
-            if gate.guide == guide
-        ]
+        of_guide = [gate for gate in GATES.values() if gate.guide == guide]
+        named = [f"`{gate.id}`{' (warns)' * (gate.severity is Outcome.WARN)}" for gate in of_guide]
         helps = f"**Usually helps:** {guide.action}{''.join(others)}. Gates: {', '.join(named)}."
         assert f"\n{helps}\n" in text, f"{where}: expected {helps}"
         place = re.compile(r"\{(" + "|".join(PLACES) + r")\}")

@@ -131,8 +131,7 @@ def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path):
 
 @for_each("1", "1199", "1200", "1999", "4294967295")
 def test_ports_are_below_those_that_linux_gives_to_any_connection(job):
-    ports = in_job_sh("port 0; port 9; port 16", SLURM_JOB_ID=job).split()
-    assert all(20000 <= int(port) < 32768 for port in ports)
+    assert all(20000 <= int(port) < 32768 for port in in_job_sh("port 0; port 9; port 16", SLURM_JOB_ID=job).split())
 
 
 @case_for_each(
@@ -145,11 +144,8 @@ def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path, srun, st
     """Each step was silent for its ten minutes, and the cause was said nowhere."""
     path = on_the_path(tmp_path, srun=srun, squeue=f"echo {state}", scancel=":", scontrol="echo Prolog = /none")
     scripts = "infrastructure-validation/scripts"
-    done = bash(
-        f"source {scripts}/job.sh; has_prolog() {{ false; }}; names_of() {{ tr , '\\n' <<<$1; }}; "
-        "sleep() { command sleep 0.02; }; need_connections n3,n4",
-        PATH=path,
-    )
+    stubs = "has_prolog() { false; }; names_of() { tr , '\\n' <<<$1; }; sleep() { command sleep 0.02; }"
+    done = bash(f"source {scripts}/job.sh; {stubs}; need_connections n3,n4", PATH=path)
     assert done.returncode == code
     says = "n3 runs a job of srun, and \\S+ heard nothing of it in 20 s: does a firewall stop"
     assert bool(re.search(says, done.stderr)) == (code == 2)

@@ -119,10 +119,9 @@ def test_a_missing_gpu_fails_on_its_node_alone(tmp_path, monkeypatch):
     inventory_of(folder, lambda line: line.replace(f"{count}2", f"{count}1"))
     verdicts = judged(folder)
     bad = [v for v in verdicts.verdicts if v.outcome is not Outcome.PASS]
-    assert [(v.gate, v.subject, v.observed, v.expected) for v in bad] == [
-        ("discovery.gpu.count", "n1", "1", "2"),
-        ("discovery.slurm.gres", "n1", "1 (Gres says 2, 1 devices were found)", "0"),
-    ]
+    gres = ("discovery.slurm.gres", "n1", "1 (Gres says 2, 1 devices were found)", "0")
+    seen = [(v.gate, v.subject, v.observed, v.expected) for v in bad]
+    assert seen == [("discovery.gpu.count", "n1", "1", "2"), gres]
     assert bad[0].evidence.startswith("raw/inventory.jsonl:")
     assert verdicts.outcome is Outcome.FAIL
 
@@ -226,9 +225,8 @@ def test_a_report_names_the_profile_it_was_judged_against(tmp_path, monkeypatch)
     assert "| generic (the run was opened with local-cpu)" in document.run(judge.judge_folder(folder, other))
 
 
-FACT = (
-    '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "unit": "count", "value": '
-)
+FACT = '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", '
+FACT += '"unit": "count", "value": '
 NOT_FACTS = [f"{FACT}{value}}}" for value in ("9" * 400, str(2**63), "1e999", '"\\ud800"', "[1]", "{}")]
 
 
@@ -247,9 +245,8 @@ def test_a_line_that_is_not_a_fact_is_a_note_and_changes_no_verdict(tmp_path, mo
     healthy = judge.judge_folder(folder).verdicts
     verdicts = judged_with(folder, line)
     assert any(note.startswith("raw/evil.jsonl:1: not a fact") for note in verdicts.notes)
-    assert [(v.gate, v.subject, v.outcome) for v in verdicts.verdicts] == [
-        (v.gate, v.subject, v.outcome) for v in healthy.verdicts
-    ]
+    before, after = ([(v.gate, v.subject, v.outcome) for v in each.verdicts] for each in (healthy, verdicts))
+    assert before == after
 
 
 @pytest.mark.parametrize("value", ["-1", "[]", "2"])

@@ -41,8 +41,7 @@ def test_a_training_imports_no_library_that_it_does_not_use():
     program += "with large_imports(program.UNUSED):\n    import recipe.workload\n"
     program += "import sys; print({'datasets', 'pandas', 'scipy', 'torchao', 'tensorboard'} & sys.modules.keys())"
     folders = [ROOT / "training/src", ROOT / "infrastructure-validation/probes", ROOT / "validation"]
-    environment = {**os.environ, "PYTHONPATH": ":".join(map(str, folders))}
-    done = ran([sys.executable, "-c", program], env=environment)
+    done = ran([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ":".join(map(str, folders))})
     assert done.stdout == "set()\n", done.stderr
 
 

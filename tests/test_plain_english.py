@@ -38,9 +38,8 @@ SENTENCE_WORDS = 36  # a longer one is two
 
 def complaints(text: str) -> list[str]:
     """What the prose says, and what the usual word is."""
-    unusual = [
-        f"`{match[0]}`: {list(UNUSUAL.values())[int(str(match.lastgroup)[1:])]}" for match in PATTERN.finditer(text)
-    ]
+    says = list(UNUSUAL.values())
+    unusual = [f"`{match[0]}`: {says[int(str(match.lastgroup)[1:])]}" for match in PATTERN.finditer(text)]
     return unusual + [f"`{match[0].strip()}`: subject first" for match in INVERTED.finditer(text)]
 
 

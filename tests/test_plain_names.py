@@ -37,9 +37,8 @@ def fields(tree: ast.AST) -> set[int]:
     """Ids of the nodes of the syntax tree that name a field of a class. Records on disk have these names as keys."""
     statements = [statement for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for statement in node.body]
     annotated = {id(statement.target) for statement in statements if isinstance(statement, ast.AnnAssign)}
-    return annotated | {
-        id(target) for statement in statements if isinstance(statement, ast.Assign) for target in statement.targets
-    }
+    assigned = (statement for statement in statements if isinstance(statement, ast.Assign))
+    return annotated | {id(target) for statement in assigned for target in statement.targets}
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str | None]]:

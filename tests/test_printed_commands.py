@@ -22,7 +22,6 @@ from loops import for_each
 from programs import ROOT, ran
 from recipe import arguments as recipe_arguments
 
-WORDS = sorted((ROOT / "tests/golden/expected").glob("*.words.jsonl.xz"))
 VALUES = {"VERB": "run", "JOB": "4711", "JOBID": "4711", "N": "2", "K": "1", "G": "8", "…": "", "...": "", "[...]": ""}
 BEGINS = (
     r"(?:\.venv/bin/)?(?P<program>bringup|sbatch|make|bash infrastructure-validation/scripts/\S+"
@@ -46,7 +45,7 @@ def commands(text: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
 
 def of_recorded_runs() -> set[tuple[str, ...]]:
     texts = set[str]()
-    for path in WORDS:
+    for path in sorted((ROOT / "tests/golden/expected").glob("*.words.jsonl.xz")):
         with lzma.open(path, "rt") as lines:
             texts.update(text for line in lines for text in strings(json.loads(line)))
     return {tuple(words) for text in texts for words in commands(text, PRINTED)}

@@ -54,9 +54,7 @@ def test_a_node_with_two_hundred_veths_tells_its_ports_too(tmp_path):
     for number in range(200):
         (tmp_path / f"net/veth{number:08x}").mkdir(parents=True)
     parsed = parsed_of(lambda probe: fabric(probe, tmp_path / "net", tmp_path / "none", tmp_path / "none"))
-    interfaces, ports, _ = [
-        observation for observation in parsed.observations if not observation.quantity.endswith("finished")
-    ][:3]
+    interfaces, ports, _ = [each for each in parsed.observations if not each.quantity.endswith("finished")][:3]
     assert (interfaces.quantity, interfaces.value, ports.value) == ("discovery.net.interfaces", None, 0)
     assert str(interfaces.why).startswith("200 entries do not fit on one line: veth00000000, ")
 

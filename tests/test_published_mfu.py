@@ -10,13 +10,12 @@ from bringup.training.formulae import flops, published
 from bringup.training.formulae.models import load
 from bringup.training.records import TrainMetrics
 
-METRICS = Path(__file__).parent / "fixtures/training/run_fsdp_2node/metrics.json"
 CARDS = {"A100": "NVIDIA A100-SXM4-80GB"}  # of which the published numbers are
 SHAPES = {8: "llama3-8b", 70: "llama3-70b"}
 
 
 def measured(billions: float, gpu: str | None, recomputed: int = 0) -> TrainMetrics:
-    metrics = read_record(METRICS, TrainMetrics)
+    metrics = read_record(Path(__file__).parent / "fixtures/training/run_fsdp_2node/metrics.json", TrainMetrics)
     seen = metrics.observed.model_copy(update={"parameters": int(billions * 1e9), "recomputed_layers": recomputed})
     source = None if gpu is None else flops.peak_bf16_tflops(CARDS.get(gpu, gpu))[1]
     return metrics.model_copy(update={"observed": seen, "peak_source": source})

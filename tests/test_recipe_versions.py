@@ -10,8 +10,6 @@ from loops import for_each
 from programs import ROOT, ran
 from recipe import program
 
-SOURCE = ROOT / "training/src"
-
 
 @for_each(*program.LEAST)
 def test_an_older_library_is_refused_with_its_version(name):
@@ -46,13 +44,10 @@ def test_a_rank_is_refused_before_it_imports_the_library(tmp_path):
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 4.57.1\n")
     (tmp_path / "run/raw").mkdir(parents=True)
     inherited = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "RUN_DIR")}
-    done = ran(
-        [sys.executable, str(SOURCE / "train_single_gpu.py"), "--run-dir", str(tmp_path / "run")],
-        env=inherited | {"PYTHONPATH": str(tmp_path / "site")},
-    )
+    command = [sys.executable, str(ROOT / "training/src/train_single_gpu.py"), "--run-dir", str(tmp_path / "run")]
+    done = ran(command, env=inherited | {"PYTHONPATH": str(tmp_path / "site")})
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert (
-        done.stderr.count("\n") == 1 and "refused: expected transformers 5.23 or newer, observed 4.57.1" in done.stderr
-    )
+    assert done.stderr.count("\n") == 1
+    assert "refused: expected transformers 5.23 or newer, observed 4.57.1" in done.stderr
     facts = (tmp_path / "run/raw/rank0.jsonl").read_text()
     assert '"why": "refused: expected transformers 5.23' in facts and '"end": ' in facts.splitlines()[-1]

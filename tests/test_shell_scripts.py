@@ -46,10 +46,8 @@ def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_
 
 def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_given_wins():
     assert chosen(6).stdout == "--global-batch 36\n"
-    assert (
-        chosen(6, BRINGUP_TRAIN_ARGS="--global-batch 12 --steps 5").stdout
-        == "--global-batch 36 --global-batch 12 --steps 5\n"
-    )
+    batch = "--global-batch 12 --steps 5"
+    assert chosen(6, BRINGUP_TRAIN_ARGS=batch).stdout == f"--global-batch 36 {batch}\n"
     assert chosen(6, "--global-batch", "12").returncode == 0
 
 
@@ -109,13 +107,8 @@ def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_
         program(tmp_path / "bin/python", f'PYTHONPATH={packages} exec /usr/bin/env python3 -S "$@"')
         if lacking != "torchrun":
             (tmp_path / "bin/torchrun").touch(mode=0o755)
-    done = bash(
-        "source training/env.sh || exit 2; echo started",
-        SLURM_PROCID="1",
-        SLURMD_NODENAME="n1",
-        MASTER_ADDR="127.0.0.1",
-        BRINGUP_VENV=str(tmp_path),
-    )
+    rank_1 = {"SLURM_PROCID": "1", "SLURMD_NODENAME": "n1", "MASTER_ADDR": "127.0.0.1"}
+    done = bash("source training/env.sh || exit 2; echo started", **rank_1, BRINGUP_VENV=str(tmp_path))
     if lacking == "nothing":
         assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
     else:

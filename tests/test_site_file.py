@@ -13,8 +13,7 @@ GOOD = "schema_version: 1\nname: lab\n"
 
 
 def test_the_example_says_every_key_once():
-    path = site.find("example")
-    loaded = site.load(path)
+    loaded = site.load(site.find("example"))
     assert loaded.name == "example"
     assert loaded.model_fields_set == set(site.Site.model_fields), "a key has no example"
     assert site.parse(site.dump(loaded), "site.yaml") == loaded  # as it is written into a run

@@ -38,9 +38,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bytes_only = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(vocabulary)}, merges=[]))
     bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bytes_only.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=bytes_only, eos_token="<eos>", pad_token="<eos>").save_pretrained(
-        folder / "model"
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytes_only, eos_token="<eos>", pad_token="<eos>")
+    tokenizer.save_pretrained(folder / "model")
     torch.manual_seed(1)
     shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
     config = Qwen2Config(vocab_size=len(vocabulary), num_key_value_heads=2, tie_word_embeddings=True, **shape)
@@ -67,9 +66,8 @@ def start(folder, own, ranks, *options, data="chat", source=None) -> subprocess.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HOME": f"{own}/hf", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python}
     what = ["--model", f"{own}/model", "--data", f"{own}/{data}.jsonl", "--out", "out", "--steps", str(STEPS), *LEARNT]
-    return ran(
-        [python, *launcher, "starter.py", *what, *options], cwd=folder, env=environment | {"GLOO_SOCKET_IFNAME": "lo"}
-    )
+    command = [python, *launcher, "starter.py", *what, *options]
+    return ran(command, cwd=folder, env=environment | {"GLOO_SOCKET_IFNAME": "lo"})
 
 
 def refused(folder: Path, own: Path, *options: str, ranks: int = 1, **more: Any) -> str:
@@ -111,8 +109,7 @@ def test_it_needs_no_other_file_and_is_short():
         for name in ([each.name for each in node.names] if isinstance(node, ast.Import) else [])
         + ([str(node.module)] if isinstance(node, ast.ImportFrom) else [])
     }
-    libraries = imported - set(sys.stdlib_module_names)
-    assert libraries == {"torch", "transformers", "accelerate", "datasets", "numpy"}
+    assert imported - set(sys.stdlib_module_names) == {"torch", "transformers", "accelerate", "datasets", "numpy"}
 
 
 def test_one_rank_ddp_and_fsdp_train_the_same(runs):
@@ -214,9 +211,8 @@ def test_other_rows_at_a_resume_are_refused_and_more_steps_are_not(runs, own, tm
     (tmp_path / "own").mkdir()
     (tmp_path / "own/chat.jsonl").write_text((own / "chat.jsonl").read_text()[: 1 << 14].rpartition("\n")[0])
     done = start(tmp_path / "again", own, 1, "--resume", "--data", str(tmp_path / "own/chat.jsonl"))
-    assert re.search(
-        r"another training: data \S+ there, \S+/own/chat.jsonl here; rows \d+ there, \d+ here", done.stderr
-    )
+    says = r"another training: data \S+ there, \S+/own/chat.jsonl here; rows \d+ there, \d+ here"
+    assert re.search(says, done.stderr)
 
 
 def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own, tmp_path):
@@ -247,8 +243,7 @@ def test_a_number_that_divides_is_at_least_1(option, own, tmp_path):
 
 def test_without_resume_checkpoints_are_not_overwritten(runs, own, tmp_path):
     shutil.copytree(runs["single"] / "checkpoint-3", tmp_path / "again/out/checkpoint-3")
-    words = refused(tmp_path / "again", own)
-    assert "out/checkpoint-3 would be deleted in time: --resume, or another --out" in words
+    assert "out/checkpoint-3 would be deleted in time: --resume, or another --out" in refused(tmp_path / "again", own)
     assert [each.name for each in (tmp_path / "again/out").iterdir()] == ["checkpoint-3"]
 
 
@@ -313,8 +308,7 @@ def test_the_answer_is_learnt_and_documents_of_a_row_do_not_see_each_other(own, 
 def test_the_batch_script_of_the_readme_is_whole(tmp_path):
     """With stand-ins for Slurm: torchrun gets the node's rank and the same master on both nodes."""
     readme = (ROOT / "training/README.md").read_text()
-    script = readme.split("<!-- mine.sbatch -->\n```bash\n")[1].split("```")[0]
-    (tmp_path / "mine.sbatch").write_text(script)
+    (tmp_path / "mine.sbatch").write_text(readme.split("<!-- mine.sbatch -->\n```bash\n")[1].split("```")[0])
     tools = {
         "scontrol": 'printf "n0\\nn1\\n"',
         "srun": 'while [[ $1 == --* ]]; do shift; done; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done',
@@ -323,12 +317,8 @@ def test_the_batch_script_of_the_readme_is_whole(tmp_path):
     for name, does in tools.items():
         program(tmp_path / name, does)
     slurm = {"SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96"}
-    done = ran(
-        ["bash", tmp_path / "mine.sbatch", "--steps", "9"],
-        env=os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        check=True,
-    )
-    lines = done.stdout.splitlines()
+    own = os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    lines = ran(["bash", tmp_path / "mine.sbatch", "--steps", "9"], env=own, check=True).stdout.splitlines()
     assert [line.split(" --model")[0] for line in lines] == [
         f"torchrun n0 --nnodes 2 --node-rank {node} --nproc-per-node 8 --master-addr n0 --master-port 29500 "
         "starter.py --strategy hsdp"

@@ -14,8 +14,7 @@ PACKAGE = ROOT / "validation/bringup"
 
 
 def test_the_package_has_few_rooms_and_each_says_what_belongs_there():
-    entries = [path for path in PACKAGE.iterdir() if path.name != "__pycache__"]
-    assert len(entries) <= 21
+    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__"]) <= 21
     for room in [path for path in PACKAGE.rglob("*") if path.is_dir() and any(path.glob("*.py"))]:
         assert ast.get_docstring(ast.parse((room / "__init__.py").read_text())), f"{room}/__init__.py says nothing"
 
@@ -56,9 +55,8 @@ def test_training_takes_records_formulae_and_how_a_number_is_counted_in_words_an
     sources = list((ROOT / "training/src").rglob("*.py"))
     assert len(sources) >= 7
     formulae = "|".join(("models", "memory", "flops", "overlap", "pace", "traffic"))
-    allowed = re.compile(
-        rf"bringup\.(kernel\.(records|errors|characters)|training\.(records|formulae\.({formulae})))\b"
-    )
+    of_training = rf"training\.(records|formulae\.({formulae}))"
+    allowed = re.compile(rf"bringup\.(kernel\.(records|errors|characters)|{of_training})\b")
     for path in sources:
         ours = [name for name in imported(path) if name.split(".")[0] == "bringup"]
         assert [name for name in ours if not allowed.match(name)] == [], path
@@ -130,8 +128,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def documents() -> list[Path]:
-    listed = ran(["git", "-C", ROOT, "ls-files", "*.md"], check=True).stdout
-    return [ROOT / name for name in listed.splitlines()]
+    return [ROOT / name for name in ran(["git", "-C", ROOT, "ls-files", "*.md"], check=True).stdout.splitlines()]
 
 
 def test_links_in_the_documents_resolve():

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import warm_python
 from loops import case_for_each, for_each
+from programs import ROOT, ran
 
-SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
+SOURCE = ROOT / "training/src"
 WITHOUT_TORCH = (
     "import sys, runpy; sys.modules['torch'] = sys.modules['transformers'] = None; "
     "sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -26,14 +27,8 @@ def without_torch() -> str:
 
 def start(entrypoint: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The entrypoint in a Python in which importing torch or transformers is an error."""
-    return subprocess.run(
-        [without_torch(), "-c", WITHOUT_TORCH, str(SOURCE), str(SOURCE / f"{entrypoint}.py"), *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | environment,
-        check=False,
-    )
+    command = [without_torch(), "-c", WITHOUT_TORCH, str(SOURCE), str(SOURCE / f"{entrypoint}.py"), *options]
+    return ran(command, timeout=60, env=os.environ | environment)
 
 
 @pytest.fixture

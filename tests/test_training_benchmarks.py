@@ -94,11 +94,8 @@ def test_what_one_gpu_can_show_takes_one_of_the_eight_that_slurm_gave(tmp_path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES"\n')
     python.chmod(0o755)
-    environment = os.environ | {
-        "PYTHON": str(python),
-        "CUDA_VISIBLE_DEVICES": "2,3,4,5",
-        "SINGLE_GPU_ARGS": "--steps 3",
-    }
+    gpus = {"CUDA_VISIBLE_DEVICES": "2,3,4,5", "SINGLE_GPU_ARGS": "--steps 3"}
+    environment = os.environ | {"PYTHON": str(python), **gpus}
     script = [str(BENCHMARKS / "single_gpu.sh"), str(tmp_path / "out"), "matmul"]
     subprocess.run(script, env=environment, check=True, capture_output=True)
     assert (tmp_path / "out/matmul/stdout.txt").read_text() == "2\n"
@@ -114,8 +111,7 @@ def test_the_benchmark_of_trainer_trains_the_same_twice_and_writes_a_ratio(monke
     small = ["--steps", "4", "--warmup-steps", "1", "--sequence-length", "64"]
     page = tmp_path / "overhead.md"
     assert overhead_is(monkeypatch, "--pairs", "1", "--least", "0", "--table", str(page), *small) == 0
-    within = re.search(r"losses within (\S+)", capsys.readouterr().out)
-    assert float(within[1]) < 1e-4
+    assert float(re.search(r"losses within (\S+)", capsys.readouterr().out)[1]) < 1e-4
     cells = [cell.strip() for cell in page.read_text().splitlines()[-1].strip("|").split("|")]
     assert cells[:2] == ["single", "1"]
     assert float(cells[2]) > 0

@@ -80,10 +80,8 @@ def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero()
     args = read_record(RECORDS / "run_ddp_1node/run_args.json", RunArgs).model_copy(update={"profiled_steps": 3})
     busy = read([event("gloo:all_reduce", 0, 100)], steps=3, seconds=1e-3, cuda=False)
     silent = read([event("aten::mm", 0, 100)], steps=3, seconds=1e-3, cuda=False)
-    assert overlap.of_all([busy, silent], 3, args, None) == (
-        None,
-        "torch.profiler saw no collective on 1 of 2 ranks, first rank 1",
-    )
+    why = "torch.profiler saw no collective on 1 of 2 ranks, first rank 1"
+    assert overlap.of_all([busy, silent], 3, args, None) == (None, why)
 
 
 @pytest.mark.parametrize("fails", ["prepare_trace", "start_trace", "stop_trace"])
@@ -127,10 +125,8 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     communication_value = metrics.communication
     assert communication_value is not None, metrics.communication_reason
     assert len(communication_value.total_s) == len(communication_value.exposed_s) == ranks
-    assert all(
-        0 < exposed <= total <= communication_value.step_s * 2
-        for exposed, total in zip(communication_value.exposed_s, communication_value.total_s, strict=True)
-    )
+    of_ranks = zip(communication_value.exposed_s, communication_value.total_s, strict=True)
+    assert all(0 < exposed <= total <= communication_value.step_s * 2 for exposed, total in of_ranks)
     assert 0 < metrics.communication_share < 1
     assert {each.operation: each.calls_predicted for each in communication_value.collectives} == calls
     assert {each.operation: each.calls for each in communication_value.collectives} == calls
@@ -215,6 +211,5 @@ def test_a_training_that_is_done_has_its_record_when_a_profiled_step_fails(tmp_p
     metrics = run.metrics()
     assert metrics.steps_done == len(metrics.loss) == 6
     assert metrics.communication is None
-    assert (
-        metrics.communication_reason == "the steps that are profiled after the training (--profiled-steps) did not end"
-    )
+    why = "the steps that are profiled after the training (--profiled-steps) did not end"
+    assert metrics.communication_reason == why

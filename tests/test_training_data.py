@@ -5,19 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import test_training_runs as trainings
 from loops import case_for_each
 from recipe import data
-from test_training_runs import (
-    NOTHING_ELSE,
-    SOURCE,
-    TORCHRUN,
-    Finished,
-    documents_tokenized,
-    launch,
-    one_node,
-    require_refused,
-    two_nodes,
-)
+from test_training_runs import NOTHING_ELSE, SOURCE, TORCHRUN, Finished, documents_tokenized, one_node, two_nodes
 from tiers import FEWER
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -39,9 +30,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Alpaca format; documents of very different length."""
     folder = tmp_path_factory.mktemp("data") / "alpaca"
     folder.mkdir()
-    rows = [
-        {"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 101)
-    ]
+    counts = {n: " ".join(map(str, range(n))) for n in range(1, 101)}
+    rows = [{"instruction": f"Count to {n}.", "input": "", "output": numbers} for n, numbers in counts.items()]
     (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return str(folder)
 
@@ -67,7 +57,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def single(folder: Path, *options: str) -> Finished:
-    return launch(folder, [[TORCHRUN[0], str(SOURCE / "train_single_gpu.py"), "--steps", "6", *SMALL, *options]])
+    program = str(SOURCE / "train_single_gpu.py")
+    return trainings.launch(folder, [[TORCHRUN[0], program, "--steps", "6", *SMALL, *options]])
 
 
 def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sharded(tmp_path, model, dataset):
@@ -95,7 +86,7 @@ def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sha
 )
 def test_what_cannot_be_had_is_one_line_and_exit_code_2(tmp_path, options, message):
     run = one_node(tmp_path / "missing", "train_ddp_single_node", *options)
-    require_refused(run, message)
+    trainings.require_refused(run, message)
     assert run.output.count("cannot be loaded") == 1
     assert "hf download" in run.output
 

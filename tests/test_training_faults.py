@@ -55,9 +55,8 @@ def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path):
     assert run.codes == [1]
     assert run.seconds < 90
     assert run.value(0, "train.rank.state") == "hung"
-    assert run.value(0, "train.rank.error").startswith(
-        "no step ended within 6 s after step 3, at after_step (rank_faults.py:"
-    )
+    stood_still = "no step ended within 6 s after step 3, at after_step (rank_faults.py:"
+    assert run.value(0, "train.rank.error").startswith(stood_still)
     assert "end" in run.facts(0)
 
 
@@ -79,8 +78,7 @@ def test_a_full_device_says_what_filled_it(tmp_path):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    command = [*SINGLE, *STEPS, "--no-rehearse-resume"]
-    return launch(tmp_path_factory.mktemp("recipes") / "plain", [command])
+    return launch(tmp_path_factory.mktemp("recipes") / "plain", [[*SINGLE, *STEPS, "--no-rehearse-resume"]])
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +105,7 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast):
     headers = (Path(sysconfig.get_path("include")) / "Python.h").is_file()
     compiles = shutil.which("g++") is not None and headers and " " not in sys.prefix
     assert fast.args().compile == compiles
-    on = {what for what, state in fast.args().tuning.items() if state == "on"}
-    assert ("compile per block" in on) == compiles
+    assert ("compile per block" in {what for what, state in fast.args().tuning.items() if state == "on"}) == compiles
     with pytest.raises(NotComparable, match="recipe plain vs fast"):
         compare([an_entry(plain.folder), an_entry(fast.folder)])
 
@@ -117,8 +114,5 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast):
 def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast):
     for run in plain_and_fast:
         times = run.metrics().rank_times_s
-        assert all(
-            0 < value < step
-            for part in (times.fetch, times.forward, times.optimizer)
-            for value, step in zip(part, times.step_p50, strict=True)
-        )
+        for part in (times.fetch, times.forward, times.optimizer):
+            assert all(0 < value < step for value, step in zip(part, times.step_p50, strict=True))

@@ -1,13 +1,12 @@
 """The launch files: their shape, what they launch, and that accelerate reads its own."""
 
 import re
-import subprocess
 
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from loops import for_each
-from programs import ROOT
+from programs import ROOT, ran
 
 TRAINING = ROOT / "training"
 LAUNCHES = {
@@ -49,14 +48,9 @@ def test_what_the_scripts_share_launches_with_one_srun_and_judges():
 
 
 def sourced(*commands: str, **environment: str) -> str:
-    done = subprocess.run(
-        ["bash", "-euc", "\n".join(["source training/env.sh", *commands])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"} | environment,
-    )
+    script = "\n".join(["source training/env.sh", *commands])
+    own = {"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"} | environment
+    done = ran(["bash", "-euc", script], cwd=ROOT, env=own)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -24,9 +24,8 @@ def times(**own: list[float]) -> Any:
 
 
 def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long():
-    straggler = pace.straggler(
-        times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"]
-    )
+    slow = times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4)
+    straggler = pace.straggler(slow, ["n0", "n0", "n1", "n1"])
     assert (straggler.rank, straggler.node, straggler.part) == (2, "n1", "forward")
     assert straggler.slowdown == pytest.approx(0.34 / 0.12)
 

@@ -24,13 +24,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
 
-MODELS = {
-    "tiny": 213_568,
-    "smollm3-3b": 3_075_098_624,
-    "mistral-7b": 7_241_732_096,
-    "llama3-8b": 8_030_261_248,
-    "llama3-70b": 70_553_706_496,
-}
+MODELS = {"tiny": 213_568, "smollm3-3b": 3_075_098_624, "mistral-7b": 7_241_732_096}
+MODELS |= {"llama3-8b": 8_030_261_248, "llama3-70b": 70_553_706_496}
 
 
 def config_of(stem: str) -> Any:
@@ -136,10 +131,8 @@ def test_a_dataset_that_is_too_small_and_a_folder_that_cannot_hold_the_rows_are_
         of_texts(tmp_path / "file", ["abcd"], rows=1, length=4)
 
 
-ALPACA = [
-    {"instruction": "Add.", "input": "1 1", "output": "2"},
-    {"instruction": "Stop.", "input": "", "output": "Yes."},
-]
+ALPACA = [{"instruction": "Add.", "input": "1 1", "output": "2"}]
+ALPACA += [{"instruction": "Stop.", "input": "", "output": "Yes."}]
 
 
 def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:

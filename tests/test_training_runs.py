@@ -143,8 +143,7 @@ def require_same_training(run: Finished, single: Finished) -> None:
     assert ours.tokens_per_step == reference.tokens_per_step == 8 * 128
     assert ours.tokens_per_s == pytest.approx(ours.tokens_per_s_per_rank * ours.world_size)
     assert (ours.mfu, ours.mfu_reason) == (None, "no peak is known for cpu")
-    changed = {name for name, value in run.args() if value != getattr(single.args(), name)}
-    assert changed <= RunArgs.STRATEGY
+    assert {name for name, value in run.args() if value != getattr(single.args(), name)} <= RunArgs.STRATEGY
     assert ours.observed.differs_from(run.args()) == []
     for rank in range(ours.world_size):
         assert run.value(rank, "train.rank.world_size") == ours.world_size

@@ -53,8 +53,7 @@ def config_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def write_config(folder: Path, model_type: str) -> Path:
-    config = AutoConfig.for_model(model_type, **SMALL, **CONFIGS[model_type])
-    config.save_pretrained(folder)
+    AutoConfig.for_model(model_type, **SMALL, **CONFIGS[model_type]).save_pretrained(folder)
     return folder / "config.json"
 
 
@@ -88,10 +87,8 @@ def shards_of(args: Any, strategy: str, ranks: int, rank: int, *, recompute: boo
         if model.config.tie_word_embeddings:
             assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
         assert all(isinstance(p, DTensor) for p in model.parameters())
-        shards = {
-            weights.plain_name(name): (weights.rows_of(p), p.to_local().detach().clone())
-            for name, p in model.named_parameters()
-        }
+        local = {name: (weights.rows_of(p), p.to_local().detach().clone()) for name, p in model.named_parameters()}
+        shards = {weights.plain_name(name): shard for name, shard in local.items()}
         return shards | {weights.plain_name(name): (..., buffer.clone()) for name, buffer in model.named_buffers()}
 
 
@@ -261,9 +258,8 @@ GIB = 2**30
 
 def asked(**changes: Any) -> RunArgs:
     args = read_record(FIXTURES / "training/run_fsdp_1node/run_args.json", RunArgs)
-    return args.model_copy(
-        update={"model": "llama3-70b", "compute_dtype": "bfloat16", "per_device_batch": 1, **changes}
-    )
+    large = {"model": "llama3-70b", "compute_dtype": "bfloat16", "per_device_batch": 1}
+    return args.model_copy(update=large | changes)
 
 
 @pytest.fixture(scope="module")
@@ -312,8 +308,7 @@ def test_what_fits_on_its_gpu_needs_no_memory_of_the_host(llama70b, monkeypatch)
 
 def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_path):
     model = weights.without_memory(arguments(write_config(tmp_path, "mixtral")))
-    resolved = asked(strategy="single", ranks_per_node=1, nodes=1)
-    predicted = memory.footprint(model, resolved)
+    predicted = memory.footprint(model, asked(strategy="single", ranks_per_node=1, nodes=1))
     assert (predicted.peak, "mixture of experts" in (predicted.reason or "")) == (None, True)
     assert predicted.states.total == 16 * sum(p.numel() for p in model.parameters())
 

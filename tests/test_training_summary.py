@@ -8,14 +8,8 @@ from bringup.kernel.records import read_record, write_record
 from bringup.kernel.records.base import lists_on_lines
 from bringup.kernel.results import METRICS, RUN, RUN_ARGS
 from bringup.run import open as opening
-from bringup.training.records import (
-    REFERENCE_ARGS,
-    REFERENCE_METRICS,
-    RunArgs,
-    TrainMetrics,
-    scaling_against,
-    summary_of,
-)
+from bringup.training import records as training_records
+from bringup.training.records import RunArgs, TrainMetrics, scaling_against, summary_of
 from factory import a_run
 from loops import case_for_each
 from trained_runs import RECORDS, STEMS
@@ -106,7 +100,7 @@ def test_the_scaling_is_against_the_run_that_is_beside_it_when_it_is_closed(tmp_
     single, run = records("run_1gpu"), tmp_path / "run_ddp_1node-now"
     odd = (single[0].model_copy(update={"seed": 7}), single[1])
     places = {"run_1gpu-1": (single, METRICS, RUN_ARGS), "run_1gpu-2": (odd, METRICS, RUN_ARGS)}
-    places[run.name] = (odd, REFERENCE_METRICS, REFERENCE_ARGS)
+    places[run.name] = (odd, training_records.REFERENCE_METRICS, training_records.REFERENCE_ARGS)
     (run / "raw").mkdir(parents=True)
     for folder, ((args, metrics), metrics_name, args_name) in places.items():
         (tmp_path / folder).mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import warm_python
-from programs import ROOT
+from programs import ROOT, ran
 from recipe import fast as recipes
 from recipe import group, meter, observed_strategy, program
 from recipe.arguments import Args
@@ -20,8 +20,6 @@ from recipe.fast import CompileBlocks
 from recipe.strategy import Refused
 from torch._dynamo.utils import counters
 from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
-
-SOURCE = ROOT / "training" / "src"
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -55,15 +53,9 @@ finally:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("watched")
     (folder / "raw").mkdir()
-    program = [str(SOURCE / "train_single_gpu.py"), "--run-dir", str(folder), "--steps", "3"]
-    yield subprocess.run(
-        [warm_python.python(), "-c", WATCHED, *program],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    program = [str(ROOT / "training" / "src" / "train_single_gpu.py"), "--run-dir", str(folder), "--steps", "3"]
+    command = [warm_python.python(), "-c", WATCHED, *program]
+    yield ran(command, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 def test_no_step_of_a_training_looks_at_position_ids(watched):
@@ -105,11 +97,8 @@ def test_a_training_that_was_not_given_its_checkpoint_does_not_begin():
 
 
 def model_of(layers: int, **changes: int) -> Any:
-    config = json.loads((ROOT / "training/models/tiny.json").read_text()) | {
-        "num_hidden_layers": layers,
-        "use_cache": False,
-        **changes,
-    }
+    config = json.loads((ROOT / "training/models/tiny.json").read_text())
+    config |= {"num_hidden_layers": layers, "use_cache": False, **changes}
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).train()
 

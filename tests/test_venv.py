@@ -137,7 +137,6 @@ def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path):
     assert "pip install" not in steps("https://cu126") and "'https://cu132' torch" in steps("https://cu132")
 
 
-CONSTRAINTS = ROOT / "training/constraints.txt"
 NOT_INSTALLED_BY_US = {"bringup", "pip", "wheel", "setuptools"}  # the project itself, and what `python -m venv` brings
 
 
@@ -148,7 +147,7 @@ def normal(name: str) -> str:
 def test_every_installed_package_has_its_version_in_the_constraints():
     pinned = dict(
         (normal(line.split("==")[0]), line.split("==")[1])
-        for line in CONSTRAINTS.read_text().splitlines()
+        for line in (ROOT / "training/constraints.txt").read_text().splitlines()
         if not line.startswith("#")
     )
     assert len(pinned) > 80

@@ -12,6 +12,7 @@ from factory import a_run, a_verdict
 from loops import for_each
 
 Fact = tuple[str, str, object]  # quantity, subject, value; None: not found out
+FAILED, OPEN, PASSED = Outcome.FAIL, Outcome.INCOMPLETE, Outcome.PASS
 
 
 def judging(*facts, profile="generic", **run) -> dict[tuple[str, str], Verdict]:
@@ -54,11 +55,8 @@ def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_lim
 @for_each((False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2))
 def test_what_was_measured_without_a_limit_is_no_gap_unless_the_site_wants_one(strict, outcome, whole):
     facts = (("nccl.transport", "2-nodes", "Socket"), ("nccl.ranks", "2-nodes", 4))
-    verdicts = judging(
-        *facts,
-        planned={"nccl.transport": ["2-nodes"], "nccl.ranks": ["2-nodes"]},
-        site=SiteUsed(name="lab", says={"strict": strict}),
-    )
+    planned = {gate: ["2-nodes"] for gate in ("nccl.transport", "nccl.ranks")}
+    verdicts = judging(*facts, planned=planned, site=SiteUsed(name="lab", says={"strict": strict}))
     seen = [verdict for verdict in verdicts.values() if verdict.kind in (Kind.JUDGED, Kind.UNDECLARED)]
     transport = verdicts["nccl.transport", "2-nodes"]
     assert (transport.outcome, transport.kind) == (outcome, Kind.UNDECLARED)
@@ -81,12 +79,7 @@ def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
     assert (busbw.value, busbw.at) == (9.25, "16MiB")
 
 
-@for_each(
-    (4, 0.5, 0, Outcome.PASS),
-    (4, 0.01, 0, Outcome.FAIL),
-    (2, 9.9, 0, Outcome.INCOMPLETE),
-    (4, 9.9, 3, Outcome.INCOMPLETE),
-)
+@for_each((4, 0.5, 0, PASSED), (4, 0.01, 0, FAILED), (2, 9.9, 0, OPEN), (4, 9.9, 3, OPEN))
 def test_bandwidth_is_judged_only_on_the_right_ranks_and_results_at_the_named_size(ranks, busbw, wrong, expected):
     facts = collectives("2-nodes", ranks, {"16MiB": busbw}, wrong)
     verdicts = judging(*facts, profile="local-cpu", phase="nccl_monitoring", planned=a_run("nccl_monitoring").planned)
@@ -108,8 +101,7 @@ def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
     facts = [(need, *known) for known in zip(nodes, answering, strict=True)]
     facts += [(gate, *known) for known in zip(nodes, models, strict=True)]
     verdict_of = judging(*facts, phase="discovery", nodes=nodes, planned={gate: nodes, need: nodes})
-    passed = [node for node in nodes if verdict_of[gate, node].outcome is Outcome.PASS]
-    assert passed == ["n0", "n2"]
+    assert [node for node in nodes if verdict_of[gate, node].outcome is Outcome.PASS] == ["n0", "n2"]
     assert verdict_of[gate, "n1"].outcome is Outcome.INCOMPLETE
     assert verdict_of[gate, "n1"].cause == "not judged: discovery.gpu.answering did not pass"
 
@@ -211,11 +203,9 @@ def test_a_rank_whose_node_failed_what_it_needs_is_not_judged_and_those_of_other
     facts = ((need, "n0", 1), (need, "n1", 0), (gate.id, "n0/rank0", 1.0), (gate.id, "n1/rank1", 1.0))
     planned = {need: ["n0", "n1"], gate.id: ["n0/rank0", "n1/rank1"]}
     verdict_of = judging(*facts, profile="local-cpu", planned=planned)
-    kinds = (verdict_of[gate.id, "n0/rank0"].kind, verdict_of[gate.id, "n1/rank1"].kind)
-    assert kinds == (Kind.BLOCKED, Kind.JUDGED)
+    assert (verdict_of[gate.id, "n0/rank0"].kind, verdict_of[gate.id, "n1/rank1"].kind) == (Kind.BLOCKED, Kind.JUDGED)
 
 
-FAILED, OPEN, PASSED = Outcome.FAIL, Outcome.INCOMPLETE, Outcome.PASS
 KERNEL, PEERS = "discovery.kernel", "smoke.compute.peers"
 SAME, ACTIVE = "discovery.rdma.same", "discovery.rdma.active"
 DEVICE = "smoke.compute.device"

@@ -40,22 +40,15 @@ def run_of(stem: str, results: Path, *, reference: bool = True, name: str | None
 
 def sampled(node: str, seconds: int) -> str:
     """What the sampler says of a node without GPUs, once a second."""
-    return "".join(
-        f"{label(node)}{node},{1_795_400_000 + second}.000,1.0,1.00,0,0,,,,0.10,,\n" for second in range(seconds)
-    )
+    line = "{},{}.000,1.0,1.00,0,0,,,,0.10,,\n"
+    return "".join(label(node) + line.format(node, 1_795_400_000 + second) for second in range(seconds))
 
 
 def counted(node: str, moment: str) -> str:
     """The counters of a node on which nothing happened."""
     common = {"probe": "counters", "at": node, "unit": "count"}
-    counters = {
-        "ue_count": "mc0",
-        "ce_count": "mc0",
-        "xid": "",
-        "rdma_ports": "",
-        "tcp_segments": "",
-        "tcp_segments_again": "",
-    }
+    counters = {"ue_count": "mc0", "ce_count": "mc0"}
+    counters |= dict.fromkeys(("xid", "rdma_ports", "tcp_segments", "tcp_segments_again"), "")
     lines: list[dict[str, object]] = [
         common | {"subject": f"{node}/{device}".strip("/"), "quantity": f"load.counter.{moment}.{name}", "value": 0}
         for name, device in counters.items()
@@ -111,9 +104,8 @@ def change_speed(folder: Path, tokens_per_s: float) -> None:
 
 
 def bad(folder: Path) -> dict[tuple[str, str], Verdict]:
-    return {
-        (v.gate, v.subject): v for v in judge.judge_folder(folder).verdicts.verdicts if v.outcome is not Outcome.PASS
-    }
+    verdicts = judge.judge_folder(folder).verdicts.verdicts
+    return {(v.gate, v.subject): v for v in verdicts if v.outcome is not Outcome.PASS}
 
 
 # --- runs that did not finish
@@ -133,11 +125,8 @@ Thread 0x00007f91cc073b80 (most recent call first):
   File "/srv/bringup/training/src/train_fsdp_single_node.py", line 21 in <module>
 """
 HUNG = {"file": "/srv/bringup/training/injected/rank_faults.py", "line": 96, "function": "after_step"}
-WAITING = {
-    "file": "/venv/lib/site-packages/torch/distributed/distributed_c10d.py",
-    "line": 4287,
-    "function": "all_gather",
-}
+WAITING: dict[str, object] = {"line": 4287, "function": "all_gather"}
+WAITING["file"] = "/venv/lib/site-packages/torch/distributed/distributed_c10d.py"
 
 
 def stalled(folder: Path, rank: int, stack: dict[str, object], entered: int | None) -> None:
@@ -157,7 +146,6 @@ def ended(tmp_path: Path, stem: str = "run_ddp_2node", *, silent: Iterable[int] 
     if log is not None:
         (folder / "raw/launch.log").write_text(log)
     (folder / "metrics.json").unlink()
-    (folder / "closed.json").write_text(
-        (folder / "closed.json").read_text().replace('"exit_code": 0', '"exit_code": 1')
-    )
+    closed = folder / "closed.json"
+    closed.write_text(closed.read_text().replace('"exit_code": 0', '"exit_code": 1'))
     return folder

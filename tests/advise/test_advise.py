@@ -255,8 +255,7 @@ def test_what_is_said_to_fit_leaves_what_the_gate_of_headroom_wants(rows, nodes)
 def test_what_is_said_to_fit_leaves_room_for_nccl_and_the_context_also_where_the_profile_asks_for_none():
     expect = {gate: limit for gate, limit in H100.expect.items() if gate != "train.memory.headroom"}
     without = advice(H100.model_copy(update={"expect": expect})).strategies
-    room = H100.machine.gpu_memory_gib
-    assert room is not None and without
+    assert H100.machine.gpu_memory_gib is not None and without
     assert {(entry.ranks > 1, entry.outside_gib) for entry in without} == {(False, 1.0), (True, 3.0)}
 
 

@@ -95,8 +95,7 @@ def asked(entry: Shown, gpus: int) -> list[str]:
 
 def fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> str | None:
     """What advise says of its strategy on its nodes."""
-    machine = profiles.load(entry.profile).machine
-    gpus = int(machine.gpus_per_node.value)
+    gpus = int(profiles.load(entry.profile).machine.gpus_per_node.value)
     words = ["--nodes", str(entry.nodes), "--gpus-per-node", str(gpus), "--profile", entry.profile]
     assert cli.main(["advise", "--json", *words, *asked(entry, gpus)]) == 0
     predicted = {kind["strategy"]: kind["fits"] for kind in json.loads(capsys.readouterr().out)["strategies"]}

@@ -109,8 +109,7 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16, sharded, attention):
 
     shape = models.shape_of({"model_type": "llama", "num_hidden_layers": 1, **sizes}, "small")
     width, is_eager = 2 if bf16 else 4, attention == "eager"
-    kind = "fsdp" if sharded else "single"
-    job = Job(kind, 1, 2, tokens, rows, compute_bytes=width, eager_attention=is_eager)
+    job = Job("fsdp" if sharded else "single", 1, 2, tokens, rows, compute_bytes=width, eager_attention=is_eager)
     expected = memory.one_block(shape, job)
     if bf16 and sharded:
         expected -= job.tokens * 4 * shape.attention[0].head_size  # of rotary angles; fully_shard makes one per block

@@ -49,9 +49,8 @@ def test_nothing_is_assumed_that_was_not_given():
 
 def test_the_screen_says_after_how_many_steps_to_save():
     every = interval.best(0.0038, 30, 300, 64)
-    made = answer.advise(question(nodes=64, global_batch=512), answer.known(H100, [], 0.4)).model_copy(
-        update={"checkpoints": every}
-    )
+    asked = question(nodes=64, global_batch=512)
+    made = answer.advise(asked, answer.known(H100, [], 0.4)).model_copy(update={"checkpoints": every})
     step_s = next(known.step_s for known in made.strategies if known.strategy == made.use)
     assert f"(--save-steps {round(every.interval_s / step_s[1])})" in advice.screen(made)
     assert "98.6 % of the time" in advice.screen(made)

@@ -56,9 +56,8 @@ def test_replicas_share_what_leaves_a_node(operation, nodes, shard_size, rings, 
 
 
 def seen(operation: str, at: str, scale: str, gbps: float) -> Observation:
-    return Observation(
-        quantity=f"nccl.{operation}.busbw@{at}", subject=scale, value=gbps, unit="GB/s", evidence="raw/x:1"
-    )
+    of = {"subject": scale, "value": gbps, "unit": "GB/s", "evidence": "raw/x:1"}
+    return Observation(quantity=f"nccl.{operation}.busbw@{at}", **of)
 
 
 CURVE = [
@@ -83,8 +82,7 @@ def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of
 
 def test_bandwidth_among_the_wrong_ranks_is_unknown():
     need = bandwidth.GATES["nccl.all_reduce.busbw"].needs[0]
-    wrong = a_verdict(need, "2-nodes", Outcome.FAIL)
-    source = bandwidth.Measured([("run-7", CURVE, [wrong])])
+    source = bandwidth.Measured([("run-7", CURVE, [a_verdict(need, "2-nodes", Outcome.FAIL)])])
     assert source.bus("all_reduce", 2, 2**30) == f"{need} did not pass on 2-nodes in run-7"
     assert isinstance(source.bus("all_reduce", 1, 2**30), bandwidth.Speed)
 

@@ -60,10 +60,9 @@ def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path):
 
 
 def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path):
-    curve = [
-        Observation(quantity=f"nccl.{name}.busbw@1MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1")
-        for name in ("all_gather", "reduce_scatter")
-    ]
+    how = {"subject": "2-nodes", "value": 1.0, "unit": "GB/s", "evidence": "raw/x:1"}
+    names = ("all_gather", "reduce_scatter")
+    curve = [Observation(quantity=f"nccl.{name}.busbw@1MiB", **how) for name in names]
     promised = predicted_of(kept(tmp_path)).communication
     measured = predicted_of(kept(tmp_path), curve=bandwidth.Measured([("run-7", curve, [])]))
     assert measured.communication > 10 * promised

@@ -30,8 +30,7 @@ def test_every_profile_of_gpus_has_a_workload():
 
 @for_each(*WITH_WORKLOAD)
 def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name):
-    workload = PROFILES[name].workload
-    words = workload.arguments.split()
+    words = PROFILES[name].workload.arguments.split()
     steps = int(words[words.index("--steps") + 1]) if "--steps" in words else 12  # the program's default
     warmup = 2  # the program's default
     assert steps - warmup >= FEWEST_STEPS_OF_A_TAIL
@@ -56,8 +55,7 @@ def test_the_workload_of_a_profile_fits_under_every_strategy(capsys, name, nodes
         "--global-batch": str(default_batch(ranks)),
     }
     options = [word for pair in asked.items() for word in pair]
-    code = cli.main(["advise", "--json", "--activation-checkpointing", *options])
-    assert code == 0
+    assert cli.main(["advise", "--json", "--activation-checkpointing", *options]) == 0
     predicted = {entry["strategy"]: entry for entry in json.loads(capsys.readouterr().out)["strategies"]}
     assert {predicted[strategy]["fits"] for strategy in ("single", "ddp", "fsdp", "hsdp")} == {"fits"}
 

@@ -234,20 +234,15 @@ def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path):
 
 def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_path):
     value_of = {fact.quantity: fact.value for fact in probed(tmp_path, shown=64).observations}
-    assert value_of["inventory.devices.nics"] == [
-        "firmware of MT_0000000838=28.39.1002",
-        "PCIe link of MT_0000000838=32.0 GT/s PCIe x16",
-    ]
+    firmware, link = "firmware of MT_0000000838=28.39.1002", "PCIe link of MT_0000000838=32.0 GT/s PCIe x16"
+    assert value_of["inventory.devices.nics"] == [firmware, link]
     hidden = {"MaxPayload and MaxReadReq=not readable by users", "ACS of PCIe switches=not readable by users"}
     assert hidden | {"IOMMU of GPUs and NICs=identity+none"} <= set(value_of["inventory.devices.pci"])
 
 
 RIGHT = "discovery.settings.right"
-KERNEL = [
-    ("discovery.gpu.count", "n0", 8),
-    ("inventory.virtual", "n0", False),
-    ("discovery.cpu.model", "n0", "AMD EPYC"),
-]
+KERNEL = [("discovery.gpu.count", "n0", 8), ("inventory.virtual", "n0", False)]
+KERNEL += [("discovery.cpu.model", "n0", "AMD EPYC")]
 
 
 @shows_failing(RIGHT)
@@ -260,13 +255,10 @@ KERNEL = [
     ([*KERNEL[:2], ("discovery.cpu.model", "n0", "aarch64 implementer 0x41")], WARN, "2 (kernel.numa_balancing"),
 )
 def test_a_value_that_its_vendor_calls_wrong_warns_without_a_peer(facts, outcome, words):
+    right = ["IOMMU of GPUs and NICs=identity+DMA-FQ", "MaxPayload and MaxReadReq=128 and 512 bytes"]
     entries = [
         ("inventory.settings.kernel", "n0", ["vm.swappiness=60", "kernel.numa_balancing=1"]),
-        (
-            "inventory.devices.pci",
-            "n0",
-            ["IOMMU of GPUs and NICs=identity+DMA-FQ", "MaxPayload and MaxReadReq=128 and 512 bytes"],
-        ),
+        ("inventory.devices.pci", "n0", right),
         ("inventory.devices.nics", "n0", []),
     ]
     by_gate = judged([*facts, *entries], "discovery", ("n0",), profile_name=H100)
@@ -293,19 +285,16 @@ def test_right_values_pass_and_what_a_user_may_not_read_is_named():
     ("compute mode=default+not supported", "0 (right: compute mode, CPU governor)"),
 )
 def test_a_device_that_does_not_say_its_setting_has_no_wrong_one(entry, words):
-    entries = [
-        ("inventory.devices.pci", "n0", [entry]),
-        ("inventory.settings.task", "n0", ["CPU governor=performance"]),
-    ]
+    of_task = ("inventory.settings.task", "n0", ["CPU governor=performance"])
+    entries = [("inventory.devices.pci", "n0", [entry]), of_task]
     seen = in_words(judged([*KERNEL, *entries], "discovery", ("n0",), profile_name=H100)[f"{RIGHT} n0"])[1]
     assert sorted(seen) == sorted(words) or seen.startswith(words)
 
 
 def test_a_switch_that_redirects_is_named_and_a_port_of_the_cpu_is_not_asked(tmp_path):
     redirecting = {f"{SWITCH}/config": BEHIND, f"{SWITCH.rpartition('/')[0]}/config": BEHIND}
-    for number, (files, says) in enumerate(
-        ((redirecting, "redirects"), ({CONFIGS[2]: bytes(4096), CONFIGS[3]: BEHIND}, "none"))
-    ):
+    cases = ((redirecting, "redirects"), ({CONFIGS[2]: bytes(4096), CONFIGS[3]: BEHIND}, "none"))
+    for number, (files, says) in enumerate(cases):
         facts = probed(tmp_path / str(number), files=files).observations
         (value,) = (fact.value for fact in facts if fact.quantity == "inventory.devices.pci")
         assert f"ACS of PCIe switches={says}" in value
@@ -352,12 +341,11 @@ def of_torch(torch, cuda=None, driver=None, model="NVIDIA H100", site: SiteUsed 
 
 OLD = ("13.0", "12.2", "535.183.01")
 CONTAINER = SiteUsed(name="lab", says={"container": {"image": "/images/torch.sqsh"}})
-INSTALL = "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"
 
 
 @shows_failing("discovery.torch.driver")
 @for_each(
-    (OLD, FAIL, INSTALL),
+    (OLD, FAIL, "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"),
     (OLD, FAIL, "make venv (torch for CUDA 12.6)"),
     (("13.0", "11.4", "470.82.01"), FAIL, "no build of torch 2.13 runs with 470.82.01"),
     (("13.0", "12.8", "570.86.15", "NVIDIA B200"), FAIL, "no code for NVIDIA B200"),

@@ -47,8 +47,7 @@ def sysfs(root: Path, hcas: Ports, numa: tuple[str, ...] = NUMA) -> Path:
         files |= {f"mlx5_{number}/ports/1/counters/{name}": "0" for names in COUNTERS.values() for name in names}
         files[f"mlx5_{number}/device/numa_node"] = "0"
     for number, node in enumerate(numa):
-        gpu = {"vendor": "0x10de", "class": "0x030200", "numa_node": node}
-        tree(root / f"pci/0000:{number + 1}8:00.0", gpu)
+        tree(root / f"pci/0000:{number + 1}8:00.0", {"vendor": "0x10de", "class": "0x030200", "numa_node": node})
     (root / "net/eth0").mkdir(parents=True)
     if hcas:
         tree(root / "ib", files)
@@ -95,8 +94,7 @@ def test_of_two_nodes_the_one_whose_port_is_down_is_the_odd_one(tmp_path):
 def test_ports_that_are_alike_pass_beside_a_slower_one_for_storage_and_a_fleet_without_any_has_none(tmp_path):
     for gate in ("rdma.same", "rdma.active"):
         assert outcomes(gate, fleet(healthy(tmp_path / gate, [UP] * 8 + [SLOW]))) == [PASS] * 3
-    nothing = fleet(healthy(tmp_path / "none", []))
-    assert {v.observed for v in of("rdma.same", nothing).values()} == {"none"}
+    assert {v.observed for v in of("rdma.same", fleet(healthy(tmp_path / "none", []))).values()} == {"none"}
     assert outcomes("rdma.active", fleet(healthy(tmp_path / "none at all", []))) == [FAIL] * 3
 
 
@@ -228,9 +226,8 @@ def test_numa_nodes_of_gpus_are_alike_and_what_is_hidden_stops_nothing(tmp_path,
     trees = {node: sysfs(tmp_path / node, [], odd if node == "n1" else usual) for node in NODES}
     by_node = of("numa.gpu", fleet(trees, numa_nodes))
     assert [verdict.outcome for verdict in by_node.values()] == expected
-    assert [judge.stops(verdict) for verdict in by_node.values()] == [
-        outcome is FAIL for outcome in expected
-    ] or not usual
+    stops = [judge.stops(verdict) for verdict in by_node.values()]
+    assert stops == [outcome is FAIL for outcome in expected] or not usual
 
 
 # ---- nvidia-smi topo -m

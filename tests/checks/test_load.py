@@ -25,11 +25,8 @@ TWO = ("n0", "n1")
 
 def rose(subject: str, **moments: tuple[Value | None, Value | None]) -> list[Fact]:
     """Counters of a node or a device, before and after the load. None: it was not read."""
-    return [
-        (f"load.counter.{moment}.{name}", subject, value)
-        for name, values in moments.items()
-        for moment, value in zip(("before", "after"), values, strict=True)
-    ]
+    named = [(name, *at) for name, values in moments.items() for at in zip(("before", "after"), values, strict=True)]
+    return [(f"load.counter.{moment}.{name}", subject, value) for name, moment, value in named]
 
 
 def both(subject: str, **rises: int | None) -> list[Fact]:
@@ -56,9 +53,11 @@ LOST = rose("n0", gpus=(8, 7))
 ERRORS = [*rose("n0/GPU-a", ecc_uncorrected=(0, 0)), ("load.counter.before.ecc_uncorrected", "n0/GPU-b", 0)]
 LOG = [*rose("n0", xid=(1, 2)), *rose("n0/PCI:1", xid_79=(1, 1))]
 READ_ONCE: list[Fact] = [("load.counter.before.xid", "n0", 1), ("load.counter.before.xid_79", "n0/PCI:1", 1)]
+NO_ANSWER: Fact = ("load.counter.after.answers", "n0/gpu1", None)
 SILENT: list[Fact] = [(f"load.counter.{when}.answers", "n0/gpu1", None, "GPU is lost") for when in ("before", "after")]
 UNEVEN = gpu("ecc_uncorrected", 5, 5) + rose("n0/GPU-b", pcie_replays=(5, 5))
 ABSENT = rose("n0", ue_count=("absent", "absent"))
+NO_ERROR, RESET = both("n0/mc0", ue_count=0), both("n0/GPU-a", ecc_uncorrected=-900, gpus=0)
 SOUND = {"port_xmit_packets": 10**9, "packet_seq_err": 20, "local_ack_timeout_err": 0}
 PORTS = both("n0", rdma_ports=0) + both("n0/mlx5_0:1", **SOUND)
 BAD_PORT = both("n0/mlx5_1:1", port_xmit_packets=10**6, packet_seq_err=1500, local_ack_timeout_err=1500)
@@ -95,26 +94,11 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
     ("node_corrected", OPEN, "symbol_error on GPU-a stands at its end, 65535", gpu("symbol_error", 65535, 65535)),
     # what is gone after the load
     ("gpu_faults", FAIL, "1 (gpus fell from 8 to 7)", LOST),
-    (
-        "gpu_faults",
-        FAIL,
-        "1 (gpus fell from 8 to 7: no answer from GPU-b)",
-        [*LOST, *ERRORS, ("load.counter.after.answers", "n0/gpu1", None)],
-    ),
+    ("gpu_faults", FAIL, "1 (gpus fell from 8 to 7: no answer from GPU-b)", [*LOST, *ERRORS, NO_ANSWER]),
     ("gpu_faults", FAIL, "", gpu("nvlinks", 18, 17)),
-    (
-        "node_faults",
-        FAIL,
-        "1 (rdma_ports fell from 1000 to 999)",
-        [*both("n0", rdma_ports=-1), *both("n0/mc0", ue_count=0)],
-    ),
+    ("node_faults", FAIL, "1 (rdma_ports fell from 1000 to 999)", both("n0", rdma_ports=-1) + NO_ERROR),
     # a counter that was reset counts once
-    (
-        "gpu_faults",
-        FAIL,
-        "1 (ecc_uncorrected on GPU-a went from 1000 to 100)",
-        both("n0/GPU-a", ecc_uncorrected=-900, gpus=0),
-    ),
+    ("gpu_faults", FAIL, "1 (ecc_uncorrected on GPU-a went from 1000 to 100)", RESET),
     # no counter is no health
     ("gpu_faults", OPEN, "not read", gpu("ecc_uncorrected", 0, None)),
     ("gpu_faults", OPEN, "was not read after the load", gpu("ecc_uncorrected", 0, None)[:-1]),
@@ -219,8 +203,7 @@ LOST_GPU: Fact = ("load.event.xid_79", "n0/GPU-a", True)
 def test_events_stand_in_for_a_log_that_is_closed(outcome, says, events):
     closed = judged([*rose("n0", xid=(None, None)), *events], "nccl_scaling", TWO)
     assert in_words(closed["load.kernel_log n0"]) == (outcome, says)
-    log_has_the_word = judged([*rose("n0", xid=(1, 1)), LOST_GPU], "nccl_scaling", TWO)
-    assert log_has_the_word["load.kernel_log n0"].outcome is PASS
+    assert judged([*rose("n0", xid=(1, 1)), LOST_GPU], "nccl_scaling", TWO)["load.kernel_log n0"].outcome is PASS
 
 
 # ---- the probe, on made-up files of a node with one port of a ConnectX
@@ -232,9 +215,8 @@ SNMP = (
     "Tcp: 1 200 120000 -1 1021 33 12 4 9 8123456 9123456 12 0 87 0\n"
     "Udp: InDatagrams NoPorts\nUdp: 11 0"
 )
-NETSTAT = (
-    "TcpExt: DelayedACKLost TCPDSACKRecv TCPDSACKRecvSegs\nTcpExt: 19 34 1039\nIpExt: InNoRoutes InOctets\nIpExt: 0 99"
-)
+NETSTAT = "TcpExt: DelayedACKLost TCPDSACKRecv TCPDSACKRecvSegs\nTcpExt: 19 34 1039\n"
+NETSTAT += "IpExt: InNoRoutes InOctets\nIpExt: 0 99"
 
 
 @pytest.fixture
@@ -253,11 +235,8 @@ def counted(*questions) -> dict[tuple[str, str], Value | None]:
         for question in questions or (probe.of_rdma, probe.of_tcp):
             question(probe.Counters(facts, "before"))
 
-    return {
-        (fact.quantity.removeprefix("load.counter.before."), fact.subject): fact.value
-        for fact in told_by(ask).observations
-        if fact.quantity.startswith("load.")
-    }
+    facts = [fact for fact in told_by(ask).observations if fact.quantity.startswith("load.")]
+    return {(fact.quantity.removeprefix("load.counter.before."), fact.subject): fact.value for fact in facts}
 
 
 @shows_failing("load.tcp_sent_again.uneven")

@@ -120,8 +120,7 @@ def test_every_node_that_a_launch_error_names_fails_and_the_evidence_is_the_line
 def test_a_state_of_a_node_is_a_gate_of_discovery_alone(healthy):
     observed = {observation.quantity for observation in judge.judge_folder(healthy).observations}
     assert {"discovery.node.state", "discovery.node.answered"} <= observed
-    parsed = parsed_of([("slurm.node.state", "n0", "IDLE")])
-    assert len(add_derived(parsed, a_run("smoke")).observations) == 1
+    assert len(add_derived(parsed_of([("slurm.node.state", "n0", "IDLE")]), a_run("smoke")).observations) == 1
 
 
 # ---- the run itself: it was closed, its evidence is its own, and Slurm started it once
@@ -187,8 +186,7 @@ def test_a_closing_record_that_cannot_be_read_or_was_cut_off_is_not_a_missing_on
 
 
 def test_a_job_that_slurm_started_again_is_a_warning(folder):
-    opened = json.loads((folder / RUN).read_text())
-    (folder / RUN).write_text(json.dumps({**opened, "slurm_restart_count": 1}))
+    (folder / RUN).write_text(json.dumps({**json.loads((folder / RUN).read_text()), "slurm_restart_count": 1}))
     restarts = verdict_of("run.restarts", reseal(folder))
     assert (restarts.outcome, restarts.value) == (WARN, 1)
 

@@ -278,11 +278,8 @@ def node(tmp_path, monkeypatch):
             }
             if pid != hidden:
                 tree(tmp_path / "proc" / str(pid), files)
-        return {
-            name.rpartition(".")[2]: fact
-            for name, fact in answers_of(leftovers.leftovers).items()
-            if name.startswith("discovery.")
-        }
+        facts = answers_of(leftovers.leftovers)
+        return {name.rpartition(".")[2]: fact for name, fact in facts.items() if name.startswith("discovery.")}
 
     return make
 

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,13 +18,13 @@ from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of
 from loops import case_for_each, for_each
-from programs import PROBES, on_path, program, ran, tree
+from programs import PROBES, begun, on_path, program, ran, tree
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, in_words, judged
 from showing import shows_failing
 
 REAL = FIXTURES / "perftest"
+DURATION = "../real/perftest/ib-write-bw-duration.txt"
 RATE = 400.0
-TABLE = (REAL / "write-bw-gbits.txt").read_text()
 
 
 def verdicts(seen: Parsed | list[Fact], nodes: tuple[str, ...], phase: str = "nccl_pairwise") -> dict[str, Verdict]:
@@ -38,9 +37,8 @@ def measured(nodes: tuple[str, ...], slow: dict[str, float], **lacking: str) -> 
     """The verdicts on a ring of nodes. slow: `mlx5_3:1 n1->n0` or `mlx5_3:1 n1` (all that it sends and gets) -> Gb/s;
     lacking: a node -> the port that it lacks."""
     names = [f"mlx5_{number}:1" for number in range(8)]
-    seen: list[Fact] = [
-        (f"rail.rate@{name}", node, RATE) for node in nodes for name in names if lacking.get(node) != name
-    ]
+    met = [(node, name) for node in nodes for name in names if lacking.get(node) != name]
+    seen: list[Fact] = [(f"rail.rate@{name}", node, RATE) for node, name in met]
     for first, second in rounds.ring(nodes):
         seen.append(("rail.met", f"{first}--{second}", True))
         for name in names:
@@ -50,9 +48,8 @@ def measured(nodes: tuple[str, ...], slow: dict[str, float], **lacking: str) -> 
                 keys = (f"{name} {source}->{target}", f"{name} {source}", f"{name} {target}")
                 speed = next((slow[key] for key in keys if key in slow), 386.0)
                 seen.append((f"rail.bandwidth@{name}", f"{source}->{target}", speed))
-            seen += [
-                (f"rail.{kind}@{name}", f"{first}->{second}", slow.get(kind, 0.9)) for kind in ("together", "crossed")
-            ]
+            kinds = ("together", "crossed")
+            seen += [(f"rail.{kind}@{name}", f"{first}->{second}", slow.get(kind, 0.9)) for kind in kinds]
             seen.append((f"rail.latency@{name}", f"{first}->{second}", 2.1))
     return verdicts(seen, nodes)
 
@@ -60,11 +57,7 @@ def measured(nodes: tuple[str, ...], slow: dict[str, float], **lacking: str) -> 
 # --- what perftest prints
 
 
-@for_each(
-    ("write-bw-gbits.txt", 111.71),
-    ("../real/perftest/ib-write-bw-duration.txt", 58.07),
-    ("write-bw-frequency.txt", 3.03),
-)
+@for_each(("write-bw-gbits.txt", 111.71), (DURATION, 58.07), ("write-bw-frequency.txt", 3.03))
 def test_the_average_of_real_output_is_read_in_its_unit(name, gbps):
     assert perftest.bandwidth((REAL / name).read_text()) == gbps
 
@@ -81,7 +74,7 @@ def test_the_typical_latency_is_read_and_ports_are_the_fastest_that_are_active(t
 def test_output_without_a_table_is_no_measurement(reader):
     for text, says in (
         ("Couldn't connect to n0:18515\n", "Couldn't connect to n0:18515"),
-        (TABLE.split(" 65536")[0], "was printed"),
+        ((REAL / "write-bw-gbits.txt").read_text().split(" 65536")[0], "was printed"),
     ):
         with pytest.raises(perftest.Failed, match=says):
             reader(text)
@@ -109,15 +102,9 @@ def started(place: Path, probe: str, argument: str, node: str, environment: dict
         f"perftest.ports.__defaults__ = (pathlib.Path({str(place / 'sys')!r}),); "
         f"sys.argv = {['x', argument]!r}; {probe}.main()"
     )
+    command, own = [sys.executable, "-c", code], environment | {"SLURMD_NODENAME": node}
     with (place / "says").open() as stdin:
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=environment | {"SLURMD_NODENAME": node},
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return begun(command, env=own, stdin=stdin)
 
 
 def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
@@ -207,30 +194,18 @@ def rates(of: str, *rails: str) -> list[Fact]:
     return [(f"{of}.rate@{rail}", node, 100.0) for node in PAIR for rail in rails]
 
 
+SLOWEST, SILENT = "rail.slowest", "n1 did not answer in 60 s"
+UNLIKE = [("rail.rate@mlx5_0:1", "n0", RATE), *rates("rail", "mlx5_0:1")[1:]]  # the slower side decides
+LOOPS = [*rates("loopback", "a:1", "b:1"), ("loopback.bandwidth@a:1", "n0", 96.0), ("loopback.ports", "n0", 2)]
+
+
 @for_each(
-    (
-        "rail.slowest",
-        [*rates("rail", "mlx5_0:1"), ("rail.met", "n0--n1", False, "n1 did not answer in 60 s")],
-        *(OPEN, "n0--n1: n1 did not answer in 60 s"),
-    ),
-    ("rail.slowest", [MET], OPEN, "n0 has no active RDMA port"),
-    ("rail.slowest", [], OPEN, ""),  # it was not exercised
-    (
-        "rail.slowest",
-        [MET, *rates("rail", "mlx5_0:1", "mlx5_1:1"), *BOTH_WAYS],
-        *(OPEN, "mlx5_1:1 n0->n1: no transfer arrived"),
-    ),
-    # the slower side decides how fast a transfer can be
-    (
-        "rail.slowest",
-        [MET, ("rail.rate@mlx5_0:1", "n0", RATE), *rates("rail", "mlx5_0:1")[1:], *BOTH_WAYS],
-        *(PASS, "96 of 100 Gb/s"),
-    ),
-    (
-        "loopback n0",
-        [*rates("loopback", "a:1", "b:1"), ("loopback.bandwidth@a:1", "n0", 96.0), ("loopback.ports", "n0", 2)],
-        *(OPEN, "b:1: no transfer to itself arrived"),
-    ),
+    (SLOWEST, [*rates("rail", "mlx5_0:1"), ("rail.met", "n0--n1", False, SILENT)], OPEN, f"n0--n1: {SILENT}"),
+    (SLOWEST, [MET], OPEN, "n0 has no active RDMA port"),
+    (SLOWEST, [], OPEN, ""),  # it was not exercised
+    (SLOWEST, [MET, *rates("rail", "mlx5_0:1", "mlx5_1:1"), *BOTH_WAYS], OPEN, "mlx5_1:1 n0->n1: no transfer arrived"),
+    (SLOWEST, [MET, *UNLIKE, *BOTH_WAYS], PASS, "96 of 100 Gb/s"),
+    ("loopback n0", LOOPS, OPEN, "b:1: no transfer to itself arrived"),
 )
 def test_ports_without_a_transfer_are_incomplete_with_the_reason(gate, seen, expected, why):
     phase = "node_sweep" if gate.startswith("loopback") else "nccl_pairwise"
@@ -258,8 +233,7 @@ def test_a_port_that_was_not_tested_stops_nothing_and_leaves_no_node_out_and_one
         assert not judge.stops(unproven[-1])
         if gate.severity is Outcome.FAIL:
             assert judge.stops(a_verdict(gate.id, subject, FAIL, "0.4"))
-    run = a_run("nccl_pairwise", ("n0", "n1", "n2", "n3"), plan={})
-    assert unhealthy_nodes(judged_of(*unproven, run=run)) == []
+    assert unhealthy_nodes(judged_of(*unproven, run=a_run("nccl_pairwise", ("n0", "n1", "n2", "n3"), plan={}))) == []
 
 
 # --- transfers start on the cores of their device, with memory of its NUMA node; what cannot be set is left

@@ -15,17 +15,14 @@ from showing import shows_failing
 
 UP = {"ports/1/state": "4: ACTIVE", "ports/1/rate": "400 Gb/sec (4X NDR)", "ports/1/link_layer": "Ethernet"}
 NET = {"device/net/eth-{name}/mtu": "9000", "device/net/eth-{name}/dev_port": "0"}
-ECN = {
-    f"device/net/eth-{{name}}/ecn/{what}/enable/{number}": "0" for what in ("roce_np", "roce_rp") for number in (0, 3)
-}
+NUMBERS = [(what, number) for what in ("roce_np", "roce_rp") for number in (0, 3)]
+ECN = {f"device/net/eth-{{name}}/ecn/{what}/enable/{number}": "0" for what, number in NUMBERS}
 ON = {path: "1" if path.endswith("3") else "0" for path in ECN}
 COUNTED = {f"ports/1/hw_counters/{name}": "5" for name in probe.ROCE}
 
 
 def hcas(root: Path, **cards: dict[str, str]) -> Path:
-    return tree(
-        root, {f"{n}/{path.format(name=n)}": text for n, files in cards.items() for path, text in files.items()}
-    )
+    return tree(root, {f"{n}/{path.format(name=n)}": text for n, of_n in cards.items() for path, text in of_n.items()})
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +33,8 @@ def stand_ins(tmp_path, monkeypatch):
     monkeypatch.delenv("NCCL_IB_HCA", raising=False)
 
 
-HEALTHY = {
-    f"port_ethtool.{name}": "7" for name in ("rx_prio3_pause", "rx_prio4_pause", "tx_prio3_pause", "rx_discards_phy")
-}
+ETHTOOL = ("rx_prio3_pause", "rx_prio4_pause", "tx_prio3_pause", "rx_discards_phy")
+HEALTHY = {f"port_ethtool.{name}": "7" for name in ETHTOOL}
 SLOW = {**UP, "ports/1/rate": "25 Gb/sec (1X EDR)"}
 DOWN = {**UP, "ports/1/state": "1: DOWN"}
 IB = {**UP, "ports/1/link_layer": "InfiniBand"}
@@ -83,8 +79,7 @@ def test_what_cannot_be_seen_is_not_off(tmp_path, monkeypatch, files, mlnx_qos, 
     root = hcas(tmp_path / words / str(len(files)), mlx5_0={**UP, **NET, **files})
     says = mlnx_qos or "echo '	enabled     0   0   0   0   0   0   0   0'"
     monkeypatch.setenv("PATH", str(program(tmp_path / f"bin-{hash((words, says))}/mlnx_qos", says).parent))
-    path = next((root / "mlx5_0/device/net").iterdir())
-    assert roce.flow_control(path) == words
+    assert roce.flow_control(next((root / "mlx5_0/device/net").iterdir())) == words
 
 
 @for_each(
@@ -116,10 +111,8 @@ def test_the_counters_of_a_port_and_of_its_interface_are_read(tmp_path, monkeypa
     root, port = hcas(tmp_path / "ib", mlx5_0={**UP, **NET, **COUNTED}, mlx5_1=DOWN), "n0/mlx5_0:1"
     seen = counted(root, monkeypatch)
     assert seen.pop(("roce_ports", "n0")) == 1
-    assert seen == dict.fromkeys([(name, port) for name in probe.ROCE], 5) | {
-        ("rx_pause", port): 14,
-        ("rx_discards_phy", port): 7,
-    }
+    ethtool = {("rx_pause", port): 14, ("rx_discards_phy", port): 7}
+    assert seen == dict.fromkeys([(name, port) for name in probe.ROCE], 5) | ethtool
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(roce, "PLACES", str(tmp_path))
     assert counted(root, monkeypatch)["rx_pause", port] is None  # there is no ethtool
@@ -128,12 +121,8 @@ def test_the_counters_of_a_port_and_of_its_interface_are_read(tmp_path, monkeypa
 
 def load(*, ports=(("mlx5_0:1", {}),), kind: int | None = 1) -> list[tuple[str, str, object]]:
     """kind: how many ports are over Ethernet; None: an older probe did not say."""
-    quiet = {
-        "port_xmit_packets": 10**6,
-        "port_rcv_packets": 10**6,
-        "np_ecn_marked_roce_packets": 0,
-        "rp_cnp_handled": 0,
-    }
+    nothing = dict.fromkeys(("np_ecn_marked_roce_packets", "rp_cnp_handled"), 0)
+    quiet = {"port_xmit_packets": 10**6, "port_rcv_packets": 10**6, **nothing}
     quiet |= {"rx_pause": 0, "rx_discards_phy": 0, "out_of_buffer": 0}
     facts = [("probe.counters.finished", "n0", True)]
     for moment in ("before", "after"):
@@ -142,30 +131,22 @@ def load(*, ports=(("mlx5_0:1", {}),), kind: int | None = 1) -> list[tuple[str, 
         facts += [] if kind is None else [(f"{begin}roce_ports", "n0", kind)]
         for port, rises in ports:
             values = {name: rise if moment == "after" else 0 for name, rise in (quiet | rises).items()}
-            facts += [
-                (f"{begin}{name}", f"n0/{port}", value) for name, value in values.items() if kind or "port_" in name
-            ]
+            shown = {name: value for name, value in values.items() if kind or "port_" in name}
+            facts += [(f"{begin}{name}", f"n0/{port}", value) for name, value in shown.items()]
     return facts
 
 
 GATES = ("marked", "slowed", "paused", "dropped")
+SLOWED, DROPPED = {"rp_cnp_handled": 20_000}, {"rx_discards_phy": 100, "out_of_buffer": 100}
 
 
 @shows_failing(*(f"load.roce.{gate}" for gate in GATES))
 @for_each(
     (load(), "", "0 of 1000000 on mlx5_0:1"),
     (load(ports=[("mlx5_0:1", {"np_ecn_marked_roce_packets": 20_000})]), "marked", "20000 of 1000000 on mlx5_0:1"),
-    (
-        load(ports=[("mlx5_0:1", {"rp_cnp_handled": 20_000}), ("mlx5_1:1", {})]),
-        "slowed",
-        "20000 of 1000000 on mlx5_0:1",
-    ),
+    (load(ports=[("mlx5_0:1", SLOWED), ("mlx5_1:1", {})]), "slowed", "20000 of 1000000 on mlx5_0:1"),
     (load(ports=[("mlx5_0:1", {"rx_pause": 2_000})]), "paused", "2000 of 1000000 on mlx5_0:1"),
-    (
-        load(ports=[("mlx5_0:1", {"rx_discards_phy": 100, "out_of_buffer": 100})]),
-        "dropped",
-        "200 of 1000000 on mlx5_0:1",
-    ),
+    (load(ports=[("mlx5_0:1", DROPPED)]), "dropped", "200 of 1000000 on mlx5_0:1"),
     (load(kind=0), "", "it has no such device"),
     (load(ports=[], kind=None), "", "it has no such device"),
 )

@@ -91,15 +91,11 @@ def test_interfaces_are_counted_by_kind_whatever_they_are_called(tmp_path):
 def test_a_bond_counts_and_a_bridge_of_containers_does_not_and_in_a_container_all_do(tmp_path):
     net, routes = tmp_path / "net", tmp_path / "route"
     interface(net, "eth0", "ice")
-    bond = interface(net, "bond0", uevent="DEVTYPE=bond\nINTERFACE=bond0")
-    (bond / "lower_eth0").symlink_to(net / "eth0")
+    (interface(net, "bond0", uevent="DEVTYPE=bond\nINTERFACE=bond0") / "lower_eth0").symlink_to(net / "eth0")
     interface(net, "veth1")
-    bridge = interface(net, "docker0", uevent="DEVTYPE=bridge")
-    (bridge / "lower_veth1").symlink_to(net / "veth1")
-    assert settings.network(net, routes, {"bond0", "docker0"}) == [
-        "bond, 100000 Mb/s full duplex, MTU 9000=1",
-        "default route over=none",
-    ]
+    (interface(net, "docker0", uevent="DEVTYPE=bridge") / "lower_veth1").symlink_to(net / "veth1")
+    bond = "bond, 100000 Mb/s full duplex, MTU 9000=1"
+    assert settings.network(net, routes, {"bond0", "docker0"}) == [bond, "default route over=none"]
     interface(tmp_path / "container", "eth0")
     assert settings.network(tmp_path / "container", routes, {"eth0"})[0].startswith("virtual, ")
 
@@ -178,9 +174,7 @@ WRONG = "n2 10.0.0.99"
 def fleet(led=NAMES, own: dict[str, str] | None = None, **differ: tuple[str | int, ...]) -> list[Fact]:
     """led: where the table says that the names lead; own: the address of each node; differ: a node -> what is otherwise
     there, and how many of these there are, if not so many."""
-    seen: list[Fact] = [
-        ("names.address", name, address, None if address else "its own") for name, address in led.items()
-    ]
+    seen: list[Fact] = [("names.address", name, at, None if at else "its own") for name, at in led.items()]
     for node, address in (own or {f"n{number}": f"10.0.0.{number}" for number in range(len(led))}).items():
         *entries, count = (*(() if node == "n0" else (N0,)), *differ.get(node, ()), None)
         if entries and isinstance(entries[-1], int):

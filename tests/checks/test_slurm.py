@@ -62,9 +62,8 @@ def test_a_prolog_of_newer_versions_is_numbered_and_without_any_there_is_no_line
     at = next(number for number, line in enumerate(lines) if line.startswith("PrologEpilogTimeout"))
     none = audited("\n".join([*lines, ""]))
     assert none["discovery.slurm.prolog"] is none["discovery.slurm.epilog"] is False
-    lines[at:at] = [
-        f"Prolog[{place}]               = /etc/slurm/{name}" for place, name in enumerate(("d/*", "second"))
-    ]
+    several = enumerate(("d/*", "second"))
+    lines[at:at] = [f"Prolog[{place}]               = /etc/slurm/{name}" for place, name in several]
     numbered = audited("\n".join([*lines, ""]))
     assert (numbered["slurm.config.Prolog"], numbered["discovery.slurm.prolog"]) == ("/etc/slurm/d/*", True)
 
@@ -163,17 +162,14 @@ def test_a_part_of_smoke_that_was_left_out_by_hand_is_the_reason_and_not_what_sl
     causes = {verdict.gate: verdict.cause for verdict in verdicts}
     says = "parts of smoke that were left out by hand (BRINGUP_SMOKE_PARTS): compute, warning"
     assert causes["smoke.time_limit.warned"] == causes["smoke.compute.device"] == says
-    assert (
-        causes["smoke.array"] == "no evidence arrived; Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"
-    )
+    refused = "Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"
+    assert causes["smoke.array"] == f"no evidence arrived; {refused}"
 
 
 def test_each_check_of_smoke_alone_belongs_to_one_part():
     of_smoke = [gate.id for gate in of_phase("smoke") if gate.id.startswith("smoke.")]
     parts = {gate: [part for begin, part in _PART_OF.items() if gate.startswith(begin)] for gate in of_smoke}
-    assert {gate for gate, known in parts.items() if len(known) != 1} == {"smoke.controller"}, (
-        "scontrol ping is of none"
-    )
+    assert {gate for gate, part in parts.items() if len(part) != 1} == {"smoke.controller"}, "scontrol ping is of none"
 
 
 def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said():

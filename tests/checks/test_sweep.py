@@ -38,10 +38,8 @@ def verdicts(facts: Iterable[Fact], profile_name: str = H100, nodes: tuple[str, 
 
 def of(quantity: str, *values: Value | None, gpus: int = 2, first: int = 0) -> list[Fact]:
     """What GPU-0 and GPU-1 of n0 say, then of n1, and so on."""
-    return [
-        (f"sweep.gpu.{quantity}", f"n{first + place // gpus}/GPU-{place % gpus}", value)
-        for place, value in enumerate(values)
-    ]
+    places = [(f"n{first + place // gpus}/GPU-{place % gpus}", value) for place, value in enumerate(values)]
+    return [(f"sweep.gpu.{quantity}", subject, value) for subject, value in places]
 
 
 def ended(nodes: tuple[str, ...] = NODES) -> list[Fact]:
@@ -174,8 +172,7 @@ def test_a_link_of_which_nvml_says_nothing_is_unknown_and_the_load_goes_on(monke
 
 
 def test_drift_compares_the_ends_of_the_time_and_leaves_the_warm_up_out():
-    steady = [(float(second), 100.0) for second in range(1, 30)]
-    assert sustained_load.Load([(0.0, 10.0), *steady], 0).drift == 1.0
+    assert sustained_load.Load([(0.0, 10.0), *[(float(second), 100.0) for second in range(1, 30)]], 0).drift == 1.0
     fading = [(float(second), 100.0 if second < 15 else 60.0) for second in range(30)]
     assert sustained_load.Load(fading, 0).drift == 0.6
     slow_at_once = [(0.0, 100.0), (1.0, 100.0), (2.0, 100.0), (3.0, 5.0)]  # one long window at the end
@@ -215,13 +212,12 @@ def test_a_part_of_a_gpu_makes_small_steps_and_is_compared_with_its_kind(gib, sh
 
 # ---- NVIDIA's diagnostic: its answers of two versions, real ones and those of the stand-in
 
-REAL = FIXTURES / "dcgm"
 ALL = ("failed", "doubtful", "gpus")
 
 
 def read(name: str, *other: str) -> Parsed:
     """A real answer, as n1 gave it. other: what stands in it, and what is there now."""
-    parsed = dcgm.parse((REAL / name).read_text().replace(*(other or ("", ""))), f"raw/{name}", "n1")
+    parsed = dcgm.parse((FIXTURES / "dcgm" / name).read_text().replace(*(other or ("", ""))), f"raw/{name}", "n1")
     assert parsed.problems == []
     return parsed
 
@@ -241,11 +237,8 @@ def probed(place: Path, level: int = 2, limit_s: int = 60, gpus: str = "4", path
     raw = place / "run/raw"
     raw.mkdir(parents=True)
     environment = on_path(place, gpus=gpus, **state) | {"RUN_DIR": str(place / "run"), "SLURMD_NODENAME": "n1"}
-    done = ran(
-        [sys.executable, PROBES / "dcgm.py", str(level), str(limit_s)],
-        env=environment if path is None else environment | {"PATH": path},
-        check=True,
-    )
+    command = [sys.executable, PROBES / "dcgm.py", str(level), str(limit_s)]
+    done = ran(command, env=environment if path is None else environment | {"PATH": path}, check=True)
     parsed = facts.parse(done.stdout, "raw/dcgm.jsonl")
     for answer in raw.glob("dcgm-*.json"):
         parsed.add(dcgm.parse(answer.read_text(), f"raw/{answer.name}", "n1"))

@@ -37,33 +37,22 @@ def packages(*entries: str) -> tuple[str, str, list[str]]:
 ARM, X86 = ("discovery.cpu.model", "n0", "aarch64 implementer 0x41"), ("discovery.cpu.model", "n0", "AMD EPYC")
 B200 = ("discovery.gpu.model", "n0/GPU-a", "NVIDIA B200")
 AN_H100 = ("discovery.gpu.model", "n0/GPU-a", "NVIDIA H100 80GB HBM3")
+UNDECIDED = "not found out: the node did not say what decides"
 DRIVER = ("discovery.gpu.driver", "n0/GPU-a", "580.105.08")
 ROCE = ("inventory.devices.nics", "n0", ["firmware of MT_1=28.46.1006+28.39.1002", "MTU of RoCE=9000"])
 
 
 @shows_failing(FAULTS)
 @for_each(
-    (
-        [packages("torch=2.7.0+cu126", "torch's CUDA=12.6")],
-        WARN,
-        "1 (torch 2.7.0+cu126: collectives hang now and then",
-    ),
+    ([packages("torch=2.7.0+cu126", "torch's CUDA=12.6")], WARN, "1 (torch 2.7.0+cu126: collectives hang now and then"),
     ([packages("torch=2.7.1+cu126")], PASS, "0 (none is known of torch 2.7.1+cu126)"),
     ([packages("torch=absent", "numpy=2.3.1"), DRIVER, AN_H100], PASS, "0 (none is known of driver 580.105.08)"),
-    (
-        [DRIVER],
-        OPEN,
-        "not found out: the node did not say what decides whether it is hit: driver 580.105.08: nvidia-smi",
-    ),
-    ([packages("nvidia_nccl_cu12=2.28.9")], OPEN, "not found out: the node did not say what decides"),
+    ([DRIVER], OPEN, f"{UNDECIDED} whether it is hit: driver 580.105.08: nvidia-smi"),
+    ([packages("nvidia_nccl_cu12=2.28.9")], OPEN, UNDECIDED),
     ([packages("nvidia_nccl_cu12=2.26.2")], WARN, "1 (NCCL 2.26.2: ncclCommSplit may corrupt memory"),
     ([packages("nvidia_nccl_cu12=2.28.9"), ARM], WARN, "1 (NCCL 2.28.9: collectives hang without an error"),
     ([packages("nvidia_nccl_cu12=2.28.9"), X86], PASS, "0 (none is known of NCCL 2.28.9)"),
-    (
-        [("inventory.library.libnccl", "n0", "libnccl.so.2.18.1 9 bytes a1b2")],
-        WARN,
-        "1 (NCCL 2.18.1: Tree with LL128",
-    ),
+    ([("inventory.library.libnccl", "n0", "libnccl.so.2.18.1 9 bytes a1b2")], WARN, "1 (NCCL 2.18.1: Tree with LL128"),
     ([DRIVER, B200], WARN, "1 (driver 580.105.08: nvidia-smi hangs after 66 days"),
     ([ROCE], WARN, "1 (NIC firmware 28.46.1006: congestion control is set for all"),
     ([("slurm.node.version", "n0", "25.05.0")], WARN, "2 (Slurm 25.05.0: one GPU is given to several jobs"),
@@ -105,12 +94,7 @@ def test_the_table_is_read_strictly_and_each_row_has_its_own_address():
 
 
 @for_each(
-    ("2.28.2", False),
-    ("2.28.3", True),
-    ("2.28.8+cuda12.9", True),
-    ("2.28.9", False),
-    ("2.28", False),
-    ("?", False),
+    ("2.28.2", False), ("2.28.3", True), ("2.28.8+cuda12.9", True), ("2.28.9", False), ("2.28", False), ("?", False)
 )
 def test_a_range_has_its_first_version_and_not_its_last(version, has):
     text = "{component: NCCL, versions: [2.28.3 .. 2.28.9], hits: a, avoid: b, source: c}"

@@ -52,8 +52,7 @@ class Cluster:
         return [*self.prefix, str(self.checkout / PROGRAM), *map(str, arguments)]
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        own = {"BRINGUP_CLUSTER": str(self.folder) if self.folder else ""}
-        return {**os.environ, **own, **(extra or {})}
+        return {**os.environ, "BRINGUP_CLUSTER": str(self.folder) if self.folder else "", **(extra or {})}
 
     def run(
         self,

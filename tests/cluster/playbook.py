@@ -22,9 +22,8 @@ class Playbook:
         self.cluster, self.name, self.checkout = cluster, name, checkout
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 240) -> Completed:
-        return self.cluster.sh(
-            BRINGUP, "run", *arguments, env={"BRINGUP_RUN_NAME": self.name, **(env or {})}, timeout=timeout
-        )
+        named = {"BRINGUP_RUN_NAME": self.name, **(env or {})}
+        return self.cluster.sh(BRINGUP, "run", *arguments, env=named, timeout=timeout)
 
     def folder(self, phase: str) -> Path:
         return self.checkout / runs.folder_of(PHASES[phase], self.name).relative_to(runs.REPOSITORY)

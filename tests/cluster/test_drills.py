@@ -151,9 +151,8 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         output = again.communicate(timeout=90)[0]
         assert again.returncode == 0, output
         assert "1 performed before" in output
-        assert output.splitlines()[-1].startswith(
-            "2 of 2 drills detected; 2 in the right place; 2 with the right cause; 0 false"
-        )
+        totals = "2 of 2 drills detected; 2 in the right place; 2 with the right cause; 0 false"
+        assert output.splitlines()[-1].startswith(totals)
         done = read_record(folder / DRILLS_FILE, DrillReport)
         assert {drill_result.drill for drill_result in done.results} == set(done.planned)
         assert clusters() == []

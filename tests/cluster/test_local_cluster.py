@@ -87,8 +87,7 @@ def traces(folder: Path) -> dict[str, set[str]]:
 
 @pytest.fixture
 def confined(cluster: Cluster) -> Cluster:
-    profile = cluster.sh("printenv", "BRINGUP_PROFILE").stdout.strip()
-    if profile != "local-cpu":
+    if cluster.sh("printenv", "BRINGUP_PROFILE").stdout.strip() != "local-cpu":
         pytest.fail("confinement can only be tested where 'cluster up' does not say what is lacking", pytrace=False)
     return cluster
 

@@ -13,7 +13,6 @@ from harness import CHECKOUT, Cluster
 from playbook import playbook
 
 pytestmark = pytest.mark.cluster
-HOSTS = ("ctl", "n0", "n1")
 PHASES = ("discovery", "smoke", "nccl_scaling", "run_1gpu", "run_ddp_2node")  # each way of starting, and of waiting
 ANY_SPEED = """\
 schema_version: 1
@@ -31,7 +30,7 @@ expect:
 @pytest.fixture
 def nfs_like(start_cluster: Callable[..., Cluster]) -> Cluster:
     cluster = start_cluster("--nodes", "2", "--gpus", "1")
-    for host in HOSTS:
+    for host in ("ctl", "n0", "n1"):
         done = cluster.run("nfs-like", host, CHECKOUT)
         assert (done.returncode, done.stderr) == (0, "")
     return cluster

@@ -18,7 +18,6 @@ from playbook import BRINGUP, Playbook, playbook
 from programs import program
 
 pytestmark = pytest.mark.cluster
-PLAYBOOKS = CHECKOUT / "validation/results/playbook"
 
 SMALL_DISK = """\
 schema_version: 1
@@ -56,7 +55,7 @@ class Killed:
 
     def __init__(self, cluster: Cluster, killed: Playbook, resumed: Playbook) -> None:
         self.cluster, self.killed, self.resumed = cluster, killed, resumed
-        self.place = PLAYBOOKS / killed.name
+        self.place = CHECKOUT / "validation/results/playbook" / killed.name
 
     def at(
         self, sign: Callable[[], object], what: str, *phases: str, env: Mapping[str, str] | None = None

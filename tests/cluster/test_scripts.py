@@ -82,10 +82,8 @@ def test_a_script_with_bad_options_is_one_line_and_exit_code_2(cluster: Cluster,
 def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch):
     """The checkout's files in such a path, with this venv; its own package, results and logs."""
     place = tmp_path_factory.mktemp('it\'s a "path"') / "bring up"
-    listed = ran(
-        ["git", "-C", CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True
-    ).stdout
-    for name in filter(None, listed.split("\0")):
+    git = ["git", "-C", CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in filter(None, ran(git, check=True).stdout.split("\0")):
         if (CHECKOUT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CHECKOUT / name, place / name)

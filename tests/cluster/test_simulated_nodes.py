@@ -84,8 +84,7 @@ def test_faults_of_a_node_are_found_together_and_a_boot_ends_them(simulated: Clu
 
 def test_what_healthy_nodes_lack_is_no_fault_and_no_gap(start_cluster: Callable[..., Cluster]):
     """A management NIC without counters, and no memory controller: gates of every node were incomplete."""
-    running = start_cluster("--nodes", "2", "--simulate", "h100+management-nic+virtual")
-    with playbook(running) as book:
+    with playbook(start_cluster("--nodes", "2", "--simulate", "h100+management-nic+virtual")) as book:
         done = book.run("discovery", "node_sweep", env={"BRINGUP_LOAD_S": "3"})
         assert done.returncode == 0, done.stdout
         observed = {v.gate: v.observed for v in book.verdicts("discovery").verdicts}

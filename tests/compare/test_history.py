@@ -74,23 +74,15 @@ def test_a_day_of_several_runs_is_one_value():
 
 
 def test_the_worst_node_stands_for_its_run_and_other_numbers_of_nodes_are_another_series():
-    several = [run(0, 640, TFLOPS, "n0"), run(1, 641, TFLOPS, "n0", nodes=4)]
-    assert len(history.series(several)) == 2
-    both = judged_of(
-        *HOLDS,
-        a_verdict(TFLOPS, "n0", Outcome.PASS, value=640.0),
-        a_verdict(TFLOPS, "n1", Outcome.PASS, value=600.0),
-        run=a_run("smoke", plan={}),
-    )
-    [series] = history.series([both])
+    assert len(history.series([run(0, 640, TFLOPS, "n0"), run(1, 641, TFLOPS, "n0", nodes=4)])) == 2
+    of_two = (a_verdict(TFLOPS, node, Outcome.PASS, value=tflops) for node, tflops in (("n0", 640.0), ("n1", 600.0)))
+    [series] = history.series([judged_of(*HOLDS, *of_two, run=a_run("smoke", plan={}))])
     assert series.points[0].value == 600.0
 
 
 def test_a_run_whose_evidence_does_not_hold_is_not_in_the_history():
-    broken = judged_of(
-        a_verdict("run.evidence", "job", Outcome.INCOMPLETE), a_verdict(BUSBW, "2-nodes", Outcome.PASS, value=1.0)
-    )
-    assert history.series([broken]) == []
+    passed = a_verdict(BUSBW, "2-nodes", Outcome.PASS, value=1.0)
+    assert history.series([judged_of(a_verdict("run.evidence", "job", Outcome.INCOMPLETE), passed)]) == []
 
 
 def test_runs_are_ordered_by_when_they_were_opened():
@@ -165,9 +157,8 @@ def test_no_finding_in_3_hours_allows_one_an_hour():
 
 
 def test_a_finding_allows_more():
-    assert "10 device-hours, 1 findings, so at most one in 2.11" in history.compared(
-        [compared({"n0/GPU-1": (36000, 7)})]
-    )
+    text = history.compared([compared({"n0/GPU-1": (36000, 7)})])
+    assert "10 device-hours, 1 findings, so at most one in 2.11" in text
 
 
 @case_for_each(("n0/task0", "CPUs"), (f"n0/{GPU}0001", "simulated GPUs"), ("n0/gpu0", "GPUs"))

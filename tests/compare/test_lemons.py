@@ -18,7 +18,6 @@ from bringup.run import slurm
 from runs_for_tests import FIXTURES
 
 SEED = 1  # of a fleet whose lemon is found
-TABLE = FIXTURES / "slurm/sacct-several-users.txt"
 
 
 def test_the_chance_is_that_of_a_draw():
@@ -65,12 +64,9 @@ def test_a_program_that_always_fails_on_the_first_free_node_accuses_it_not():
 
 def test_a_program_that_was_broken_for_days_accuses_not_where_it_stood_in_them():
     """Placement and code both stay for a while: on n1 while it was broken, on n2 before and after."""
-    jobs = [
-        a_job("ann", "FAILED" if 10 <= day < 16 else "COMPLETED", "n1" if 10 <= day < 16 else "n2", 1440 * day + each)
-        for day in range(30)
-        for each in (0, 300)
-    ]
-    assert lemons.find(jobs).named == []
+    bad = range(10, 16)
+    days = [(("FAILED", "n1") if day in bad else ("COMPLETED", "n2"), day) for day in range(30)]
+    assert lemons.find([a_job("ann", *how, 1440 * day + each) for how, day in days for each in (0, 300)]).named == []
 
 
 def test_of_a_program_on_one_node_and_day_the_first_job_counts_however_it_ended():
@@ -133,7 +129,7 @@ def test_many_strata_take_no_longer_than_they_must():
 
 
 def test_a_table_of_several_users_as_sacct_prints_it():
-    jobs, unread = answers.ended_jobs(TABLE.read_text())
+    jobs, unread = answers.ended_jobs((FIXTURES / "slurm/sacct-several-users.txt").read_text())
     assert unread == 0
     assert {job.user for job in jobs} == {"ann", "bob", "carol", "dave"}
     assert {job.state for job in jobs} == {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
@@ -189,9 +185,8 @@ def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monke
     file = tmp_path / "jobs.txt"
     file.write_text(table([]) + rows)
     assert main(["history", "--lemons", str(file)]) == 2
-    assert f"not known: no job that failed or completed is in the table; {len(rows.splitlines())} row" in (
-        capsys.readouterr().err
-    )
+    says = f"not known: no job that failed or completed is in the table; {len(rows.splitlines())} row"
+    assert says in capsys.readouterr().err
 
 
 def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, sacct, monkeypatch, capsys):

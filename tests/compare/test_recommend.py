@@ -85,10 +85,8 @@ def test_a_faster_run_with_a_larger_share_of_communication_says_how_much_less_it
 
 def test_a_faster_run_that_fills_the_device_is_not_recommended():
     answer = advice(on_gpus("run_ddp_2node", device_reserved_gib=79.0), on_gpus("run_hsdp_2node"))
-    assert answer.choice == [
-        "Which strategy on 4 ranks of 2 nodes: HSDP.",
-        "DDP is faster, and leaves less than 5 % of the device.",
-    ]
+    says = "DDP is faster, and leaves less than 5 % of the device."
+    assert answer.choice == ["Which strategy on 4 ranks of 2 nodes: HSDP.", says]
     assert "How it scales is not known" in answer.why[-1]
 
 
@@ -142,8 +140,7 @@ def test_of_repetitions_the_middle_one_counts():
     (Outcome.INCOMPLETE, False, "DDP."),
 )
 def test_a_run_that_failed_or_was_not_judged_recommends_nothing(outcome, failed, says):
-    fsdp = replace(on_gpus("run_fsdp_2node", outcome), failed=failed)
-    answer = advice(on_gpus("run_ddp_2node"), fsdp)
+    answer = advice(on_gpus("run_ddp_2node"), replace(on_gpus("run_fsdp_2node", outcome), failed=failed))
     assert answer.choice[0].startswith(f"Which strategy on 4 ranks of 2 nodes: {says}")
 
 
@@ -166,8 +163,7 @@ def test_why_is_not_known_where_communication_was_not_measured():
 
 def test_two_variants_of_a_strategy_stand_against_each_other():
     zero3 = on_gpus("run_fsdp_2node")
-    zero2 = on_gpus("run_fsdp_2node", reshard_after_forward=False, tokens_per_s=30_000.0)
-    answer = advice(zero3, zero2)
+    answer = advice(zero3, on_gpus("run_fsdp_2node", reshard_after_forward=False, tokens_per_s=30_000.0))
     assert answer.choice[0] == "Which strategy on 4 ranks of 2 nodes: FSDP (ZeRO-2)."
     assert answer.why[0].startswith("FSDP (ZeRO-3) made 75 % of the tokens/s of FSDP (ZeRO-2)")
 
@@ -208,8 +204,7 @@ def test_each_rule_applies_where_its_reason_holds_and_not_to_a_run_without_fault
 def test_a_strategy_that_was_compared_is_not_proposed():
     fast = {"tokens_per_s": 90_000.0}
     assert "HSDP, because" in advice(on_gpus("run_fsdp_2node", **fast), on_gpus("run_ddp_2node")).next[0]
-    both = advice(on_gpus("run_fsdp_2node", **fast), on_gpus("run_hsdp_2node"))
-    assert "HSDP, because" not in both.next[0]
+    assert "HSDP, because" not in advice(on_gpus("run_fsdp_2node", **fast), on_gpus("run_hsdp_2node")).next[0]
 
 
 def test_runs_of_two_clusters_recommend_nothing():
@@ -217,7 +212,5 @@ def test_runs_of_two_clusters_recommend_nothing():
     runs = [on_gpus(stem) for stem in STEMS[1:3]]
     runs = [replace(entry, run=entry.run.model_copy(update=where)) for entry, where in zip(runs, at, strict=True)]
     (choice,) = advice(*runs).choice
-    assert (
-        "cannot tell, because they ran on different clusters (DDP on cluster at ctl0; FSDP on cluster at ctl1)."
-        in choice
-    )
+    clusters = "DDP on cluster at ctl0; FSDP on cluster at ctl1"
+    assert f"cannot tell, because they ran on different clusters ({clusters})." in choice

@@ -17,7 +17,6 @@ from tiers import FEWER
 from trained_runs import RECORDS, run_of
 
 MEMORY = json.loads((RECORDS / "run_ddp_2node/metrics.json").read_text())["memory"]
-STARTUP = ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")
 
 
 def make_run(
@@ -47,7 +46,7 @@ def make_run(
     run_metrics["steps_s"] = [run_metrics["step_time_s"]["p50"]] * len(run_metrics["steps_s"])
     run_metrics["step_time_s"]["p95"] = disturbed(run_metrics["step_time_s"]["p95"])
     run_metrics["memory"]["host_rss_gib"] = disturbed(run_metrics["memory"]["host_rss_gib"])
-    for name in STARTUP:
+    for name in ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s"):
         run_metrics["startup"][name] = disturbed(run_metrics["startup"][name])
     run_metrics |= metrics or {}
     resolved = json.loads((RECORDS / like / "run_args.json").read_text()) | (args or {})
@@ -214,8 +213,7 @@ def test_a_value_that_some_runs_lack_is_cannot_tell(tmp_path):
 def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
     kinds = ("run_ddp_2node", "run_fsdp_2node")
     old = [make_run(tmp_path / f"old-{kind}", like=kind) for kind in kinds]
-    new = [make_run(tmp_path / f"new-{kind}", like=kind) for kind in kinds]
-    compared = regression.check(new, old)
+    compared = regression.check([make_run(tmp_path / f"new-{kind}", like=kind) for kind in kinds], old)
     programs = [comparison.title.split(",")[0] for comparison in compared]
     assert programs == ["train_ddp_multi_node", "train_fsdp_multi_node"]
 
@@ -235,8 +233,7 @@ def test_a_lower_mfu_is_a_regression_and_is_left_out_where_no_peak_is_known(tmp_
         return make_run(tmp_path / name, metrics={"mfu": mfu * (1 + 0.001 * wander.gauss(0, 1)), "mfu_reason": None})
 
     old = [with_mfu(f"old{index}", 0.40) for index in range(5)]
-    new = [with_mfu(f"new{index}", 0.36) for index in range(5)]
-    assert concluded(new, old, "MFU") == "REGRESSION"
+    assert concluded([with_mfu(f"new{index}", 0.36) for index in range(5)], old, "MFU") == "REGRESSION"
     cpu = [make_run(tmp_path / f"cpu{index}") for index in range(4)]
     [compared] = regression.check(cpu[:2], cpu[2:])
     assert not [finding for finding in compared.findings if "MFU" in finding.measure]
@@ -252,5 +249,4 @@ def test_runs_that_happen_to_agree_are_no_steadier_than_their_own_steps(tmp_path
         return replace(entry, metrics=entry.metrics.model_copy(update={"steps_s": steps}))
 
     old = [run("old0", 1.0), run("old1", 1.0001), run("old2", 1.0002)]
-    new = [run("new0", 0.97), run("new1", 0.9701), run("new2", 0.9702)]
-    assert concluded(new, old) == "cannot tell"
+    assert concluded([run("new0", 0.97), run("new1", 0.9701), run("new2", 0.9702)], old) == "cannot tell"

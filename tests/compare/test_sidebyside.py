@@ -90,8 +90,7 @@ def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(folders):
     change(folders[-1], "run_args.json", attention="eager")
     with pytest.raises(NotComparable, match=r"attention sdpa vs eager; --vary FIELD allows .* \(attention\)"):
         beside(folders)
-    entries = [an_entry(folder) for folder in folders]
-    compared = sidebyside.compare(entries, ["attention"])
+    compared = sidebyside.compare([an_entry(folder) for folder in folders], ["attention"])
     assert column(compared, "attention") == ["sdpa"] * (len(STEMS) - 1) + ["eager"]
     assert compared.disagreeing == []
     change(folders[-1], "run_args.json", learning_rate=0.01)
@@ -258,6 +257,13 @@ def test_losses_in_bf16_agree_within_its_own_tolerance(folders, gap, agree):
     assert ("run_hsdp_2node" not in [row.name for row in beside(folders).disagreeing]) is agree
 
 
+def test_of_another_dtype_no_tolerance_is_known(folders):
+    for folder in folders:
+        change(folder, "run_args.json", compute_dtype="float16")
+    assert "no tolerance is known for float16;" in beside(folders).note
+    assert not any(row.agrees for row in beside(folders).rows)
+
+
 def test_runs_without_losses_do_not_agree(folders):
     first, *others = (an_entry(folder) for folder in folders)
     silent = replace(others[-1], metrics=others[-1].metrics.model_copy(update={"loss": []}))
@@ -281,8 +287,7 @@ def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(folders
     assert column(beside(several), "scaling") == ["unknown"] * len(several)
     for folder in several:
         entry = an_entry(folder)
-        head = summary_of(entry.args, entry.metrics, (0.75, None))
-        change(folder, "metrics.json", summary=head.model_dump())
+        change(folder, "metrics.json", summary=summary_of(entry.args, entry.metrics, (0.75, None)).model_dump())
     assert column(beside(several), "scaling") == ["0.75"] * len(several)
 
 

@@ -14,15 +14,14 @@ from bringup.run.train_here import free_port
 from cuda_statements import Known, everything
 from loops import case_for_each
 from on_stand_in import said_to_rank, together
-from programs import ran
+from programs import begun, ran
 from tiers import in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
-WithGpus = Callable[[int], tuple[str, dict[str, str]]]
 
 
 @pytest.fixture(scope="module")
-def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> WithGpus:
+def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tuple[str, dict[str, str]]]:
     """Gives (a Python that has torch, and torch that has so many GPUs; its environment)."""
 
     @functools.cache
@@ -88,18 +87,11 @@ def test_two_ranks_that_have_one_gpu_end_with_one_line(with_gpus, tmp_path, prog
     python, environment = with_gpus(1)
     (tmp_path / "raw").mkdir()
     port = free_port()
-    ranks = [
-        subprocess.Popen(
-            [python, *program, tmp_path],
-            env=environment | said_to_rank(0, rank, 1, 2, port) | {"LOCAL_RANK": "0", "SLURM_LOCALID": "0"},
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in (0, 1)
-    ]
+    command, alike = [python, *program, tmp_path], {"LOCAL_RANK": "0", "SLURM_LOCALID": "0"}
+    of_ranks = [environment | said_to_rank(0, rank, 1, 2, port) | alike for rank in (0, 1)]
+    ranks = [begun(command, env=of_rank, cwd=ROOT, stderr=subprocess.STDOUT) for of_rank in of_ranks]
     assert together(ranks) == code
-    lines = [line for rank in ranks for line in rank.communicate()[0].decode().splitlines()]
+    lines = [line for rank in ranks for line in rank.communicate()[0].splitlines()]
     assert [rank.returncode for rank in ranks] == [code, code], lines
     assert [SHARED in line for line in lines if not line.startswith("{")] == [True], lines
     if program == COLLECTIVES:

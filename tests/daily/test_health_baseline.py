@@ -45,9 +45,8 @@ def test_it_asks_what_the_run_showed_and_for_no_version(passed: Judged):
 
 def test_a_port_that_is_up_on_all_nodes_has_to_stay_up(passed: Judged):
     def port(node: str, name: str, state: str) -> Observation:
-        return Observation(
-            quantity="discovery.rdma.state", subject=f"{node}/{name}:1", value=state, unit="text", evidence="raw/x:1"
-        )
+        how = {"value": state, "unit": "text", "evidence": "raw/x:1"}
+        return Observation(quantity="discovery.rdma.state", subject=f"{node}/{name}:1", **how)
 
     up = [port(node, name, baseline.UP) for node in ("n0", "n1") for name in ("mlx5_0", "mlx5_1")]
     half = [port("n0", "mlx5_2", baseline.UP), port("n1", "mlx5_2", "1: DOWN")]

@@ -95,11 +95,8 @@ def test_a_fault_is_said_once_and_so_is_its_end(health: Installed):
         health.gpus(count)
         health.run()
     lines = [line.partition(f" {NODE} ")[2] for line in health.log().splitlines()]
-    assert lines == [
-        "fault: discovery.gpu.count: 7, expected 8; reboot",
-        "fault: discovery.gpu.count: 6, expected 8; reboot",
-        "passes again: discovery.gpu.count",
-    ]
+    fault = "fault: discovery.gpu.count: {}, expected 8; reboot"
+    assert lines == [fault.format(7), fault.format(6), "passes again: discovery.gpu.count"]
 
 
 def test_a_check_that_could_not_tell_three_times_in_a_row_is_said_once(health: Installed):
@@ -174,9 +171,8 @@ def test_a_log_of_a_mebibyte_is_put_aside(health: Installed):
 
 
 def test_a_part_that_says_nothing_is_no_health(tmp_path: Path):
-    asked = GPUS.model_copy(
-        update={"quantity": "discovery.rdma.state", "limit": "4: ACTIVE", "parts": ["mlx5_0:1", "mlx5_1:1"]}
-    )
+    ports = {"limit": "4: ACTIVE", "parts": ["mlx5_0:1", "mlx5_1:1"]}
+    asked = GPUS.model_copy(update={"quantity": "discovery.rdma.state", **ports})
     health = install(tmp_path / "node", a_baseline(asked))
     health.says("10-gpus", fact("discovery.rdma.state", "4: ACTIVE", f"{NODE}/mlx5_0:1"))
     ended(health, 2, "nothing was said of mlx5_1:1")
@@ -207,8 +203,7 @@ def test_a_finding_reaches_the_log_on_one_line_without_control_letters(health: I
 @pytest.fixture
 def driver(tmp_path: Path) -> Installed:
     """The project's own check of the driver's log, with what the catalogue says of its messages."""
-    baseline = a_baseline(LOG).model_copy(update={"driver_events": xid.asked_for()})
-    health = install(tmp_path / "node", baseline)
+    health = install(tmp_path / "node", a_baseline(LOG).model_copy(update={"driver_events": xid.asked_for()}))
     own_check(health, "20-driver-log")
     probe = health.folder / "probes/kernel_log.py"
     probe.write_text(probe.read_text().replace('KMSG = "/dev/kmsg"', f'KMSG = "{tmp_path / "kmsg"}"'))

@@ -114,8 +114,7 @@ def test_a_line_that_only_srun_labels_is_of_a_task_in_which_any_rank_may_be():
     ([("elsewhere", 5, 5)], 5, ""),
 )
 def test_the_list_of_torchrun_tells_the_hosts_of_the_ranks_between(listed, rank, node):
-    log = raised(rank) + "".join(LISTED.format(*each) for each in listed)
-    assert place(log, TORCHRUN_4)[1] == node
+    assert place(raised(rank) + "".join(LISTED.format(*each) for each in listed), TORCHRUN_4)[1] == node
 
 
 def test_lists_of_two_launchers_that_print_at_once_are_told_apart():

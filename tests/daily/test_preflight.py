@@ -93,8 +93,7 @@ def test_a_command_that_leaves_a_process_with_its_output_open_ends_all_the_same(
 def test_what_a_shell_started_gets_time_to_end():
     """A shell ends at once, and an srun below it was killed before it could end its step."""
     slow = "trap 'sleep 0.5; echo ended; exit' TERM; echo begun; while :; do sleep 0.1; done"
-    ended = command.run(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, 1)
-    assert ended.code is None
+    assert command.run(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, 1).code is None
     shell = started.start(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, stdout=subprocess.PIPE)
     output = shell.child.stdout
     assert output is not None and output.readline() == b"begun\n"

@@ -47,11 +47,9 @@ def test_a_fault_and_a_missing_answer_accuse_their_own_node(verdicts, nodes):
 
 def test_what_failed_is_told_before_what_was_not_found_out_for_it():
     """Of a node without the results folder, preflight named only the two answers that this had prevented."""
-    result = accused(
-        bad("discovery.names.unresolved", "n1", Outcome.INCOMPLETE, Kind.UNKNOWN),
-        bad("discovery.names.differ", "n1", Outcome.INCOMPLETE, Kind.UNKNOWN),
-        bad("discovery.folders.writes", "n1"),
-    )
+    unknown = (Outcome.INCOMPLETE, Kind.UNKNOWN)
+    unresolved, differ = (bad(f"discovery.names.{what}", "n1", *unknown) for what in ("unresolved", "differ"))
+    result = accused(unresolved, differ, bad("discovery.folders.writes", "n1"))
     assert result.nodes["n1"][0].startswith("discovery.folders.writes: ")
 
 

@@ -91,9 +91,8 @@ WAITED = (
     "[rank{0}]:[E1] [Rank {1}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={2}, OpType=ALLREDUCE, "
     "Timeout(ms)=600000) ran\n"
 )
-GROUP = (
-    "[rank{0}]:[E1] [PG ID 1 PG GUID {3} Rank {1}] failure detected by watchdog at work sequence id: {2} PG status\n"
-)
+GROUP = "[rank{0}]:[E1] [PG ID 1 PG GUID {3} Rank {1}] failure detected by watchdog at work sequence id: "
+GROUP += "{2} PG status\n"
 EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8, steps=[Step(["n0", "n1"], 8, "Block", 4)])
 
 
@@ -148,8 +147,7 @@ def test_of_two_exceptions_of_a_rank_the_one_behind_which_it_printed_nothing_is_
     assert cause(f"{CAUGHT}0: step 2\n{last}").words == "ValueError: 3 columns"
     chained = "0: \n0: During handling of the above exception, another exception occurred:\n0: \n"
     assert cause(f"{CAUGHT}{chained}{last}").words == "OSError: no shard 7"
-    waited = WAITED.format(1, 1, 38)
-    assert cause(f"{CAUGHT}0: step 2\n{waited}").kind == "collective"
+    assert cause(f"{CAUGHT}0: step 2\n{WAITED.format(1, 1, 38)}").kind == "collective"
 
 
 @for_each(
@@ -197,10 +195,8 @@ def test_the_node_that_prints_the_end_of_a_job_is_not_its_cause():
     lost = line.format(failure) + "srun: error: Node failure on n2\n"
     lost = cause(lost, Job("7", "a", "NODE_FAIL", "", ["n1", "n2"]))
     assert (lost.kind, lost.node) == ("slurm.node-failure", "n2")
-    of_another_job = (
-        "slurmstepd-n9: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks were killed.\n"
-    )
-    assert cause(of_another_job, Job("7", "a", "FAILED", "", ["n1", "n2"], 2)).node == ""
+    line = "slurmstepd-n9: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks were killed.\n"
+    assert cause(line, Job("7", "a", "FAILED", "", ["n1", "n2"], 2)).node == "", "n9 is of another job"
 
 
 def test_one_rank_that_stands_elsewhere_than_the_others_is_named_and_two_are_not():
@@ -219,6 +215,8 @@ def test_what_nccl_itself_says_to_try_is_the_next_step_and_no_cause():
     )
 
 
+OFF_THE_BUS = "79, pid=1, GPU has fallen off the bus."
+IGB = "igb 0000:17:00.0 eno1: igb: eno1 NIC Link is"
 XID = "[9.0] NVRM: Xid (PCI:0000:3b:00): "
 NFS = "[1.0] nfs: server {} not responding, still trying"
 
@@ -227,20 +225,12 @@ NFS = "[1.0] nfs: server {} not responding, still trying"
     (f"{NFS.format('a')}\n[2.0] nfs: server a OK", "none", _NO_LINE),
     (f"{NFS.format('a')}\n[2.0] nfs: server b OK", "kernel.nfs", "server a"),
     (f"{NFS.format('a')}\n[2.0] nfs: server a OK\n{NFS.format('a')}", "kernel.nfs", "server a"),
-    (
-        "igb 0000:17:00.0 eno1: igb: eno1 NIC Link is Down\nigb 0000:17:00.0 eno1: igb: eno1 NIC Link is Up",
-        "none",
-        _NO_LINE,
-    ),
+    (f"{IGB} Down\n{IGB} Up", "none", _NO_LINE),
     ("mlx5_core 0000:17:00.0 ib0: Link down\nmlx5_core 0000:18:00.0 ib1: Link up", "kernel.link-down", "ib0"),
     ("pcieport 0000:00:01.0: AER: Corrected error received: 0000:17:00.0", "none", _NO_LINE),
     ("nvidia-nvswitch3: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 32 egress", "none", _NO_LINE),
     (f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset) to 0x0 (None)", "none", _NO_LINE),
-    (
-        f"{XID}13, pid=1, Graphics Exception\n{XID}79, pid=1, GPU has fallen off the bus.",
-        "gpu.xid",
-        "Xid (PCI:0000:3b:00): 79",
-    ),
+    (f"{XID}13, pid=1, Graphics Exception\n{XID}{OFF_THE_BUS}", "gpu.xid", "Xid (PCI:0000:3b:00): 79"),
     (f"{XID}999, pid=1, something new", "outlived", "999"),
 )
 def test_what_ended_no_job_is_no_first_cause_but_is_shown(text, kind, words):
@@ -253,5 +243,5 @@ def test_what_ended_no_job_is_no_first_cause_but_is_shown(text, kind, words):
 def test_an_xid_in_a_log_says_what_it_asks_for():
     for line in (f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset) to 0x0 (None)", f"{XID}149, Nonfatal, x"):
         assert "(it asks for nothing)" in judged(JOB, [Text("dmesg.txt", line, 0.0)], {}).then[0]
-    assert cause(f"{XID}79, pid=1, GPU has fallen off the bus.").do == "reboot the node"
+    assert cause(f"{XID}{OFF_THE_BUS}").do == "reboot the node"
     assert cause(f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)").do == "GPU Reset"

@@ -172,9 +172,8 @@ def test_a_node_that_is_not_usable_takes_no_step(slurm, capsys):
     assert "--nodelist=n0 --nodes=1 " in asked(slurm, "srun")[0]
 
 
-ARRAY = (
-    "JobId={0} ArrayJobId=5 ArrayTaskId={1} JobName=x\n   UserId=ann(1000) JobState=FAILED\n   NodeList=n0 NumTasks=1\n"
-)
+ARRAY = "JobId={0} ArrayJobId=5 ArrayTaskId={1} JobName=x\n   UserId=ann(1000) JobState=FAILED\n"
+ARRAY += "   NodeList=n0 NumTasks=1\n"
 
 
 def test_an_array_is_asked_for_one_task_at_a_time(slurm, capsys, refused):
@@ -226,9 +225,8 @@ def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_r
     assert following
     assert all(re.match(r" {12}\S", line) for line in following)
     assert any(len(line) > 40 for line in lines if line.startswith("next "))
-    assert all(
-        len(line) <= 40 or " " not in line.strip() for line in lines if not line.startswith(("next ", "seen in"))
-    )
+    broken = [line for line in lines if not line.startswith(("next ", "seen in"))]
+    assert all(len(line) <= 40 or " " not in line.strip() for line in broken)
 
 
 def test_an_exception_in_colours_is_read_as_one_without(tmp_path, capsys):

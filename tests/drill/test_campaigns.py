@@ -34,9 +34,8 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
         home.mkdir(parents=True)
     monkeypatch.setattr(runs, "PLAYBOOKS", tmp_path / "playbooks")
     monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
-    monkeypatch.setattr(
-        judge, "judge_folder", lambda folder: judged_of(a_verdict("discovery.gpu.count", "n1", Outcome.PASS, "1"))
-    )
+    passed = judged_of(a_verdict("discovery.gpu.count", "n1", Outcome.PASS, "1"))
+    monkeypatch.setattr(judge, "judge_folder", lambda folder: passed)
     ended = environment.Ended((), 0, "", "")
     here = SimpleNamespace(bringup=lambda *words, environment, phases: ended)
     healthy = healthy_rounds.healthy_round(1, stems, here, tmp_path / "kept", name="d")
@@ -136,27 +135,16 @@ LOADED = "import sys; print('rank_faults' in sys.modules, [f for f in sys.meta_p
 
 @pytest.mark.parametrize(("drill", "hooked"), [("", False), ("kill-rank:0@1", True)])
 def test_without_the_variable_the_folder_changes_nothing(drill: str, hooked: bool) -> None:
-    done = ran(
-        [sys.executable, "-c", LOADED],
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(INJECTED), "BRINGUP_DRILL": drill},
-    )
-    assert done.stdout == f"False {hooked}\n"
+    environment = os.environ | {"PYTHONPATH": str(INJECTED), "BRINGUP_DRILL": drill}
+    assert ran([sys.executable, "-c", LOADED], check=True, env=environment).stdout == f"False {hooked}\n"
 
 
 # --- clusters like a site: what their files say is read
 
 
-FILES = {
-    path.stem: path.read_text()
-    for path in (REPOSITORY / "infrastructure-validation/local-cluster/sites").glob("*.conf")
-}
-
-
 def test_a_line_of_a_site_has_a_verb_that_is_known():
-    script = (REPOSITORY / "infrastructure-validation/local-cluster/sites.sh").read_text()
-    script += (REPOSITORY / "infrastructure-validation/local-cluster/hosts.sh").read_text()
-    script += (REPOSITORY / "infrastructure-validation/local-cluster/cluster").read_text()
-    verbs = {line.split()[0] for text in FILES.values() for line in text.splitlines() if not line.startswith("#")}
+    place = REPOSITORY / "infrastructure-validation/local-cluster"
+    script = "".join((place / name).read_text() for name in ("sites.sh", "hosts.sh", "cluster"))
+    lines = [line for path in (place / "sites").glob("*.conf") for line in path.read_text().splitlines()]
     read = {"prolog", "epilog"} | set(re.findall(r'site_says "\$\w+" "?([a-z-]+)', script))
-    assert verbs <= read
+    assert {line.split()[0] for line in lines if not line.startswith("#")} <= read

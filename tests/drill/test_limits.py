@@ -9,15 +9,13 @@ import pytest
 from bringup.drill.catalogue import DECLARED, DRILLS, Drill
 from bringup.kernel.records import DrillResult
 
-SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]
-
 
 def trial(size: float | None, is_found: bool | None, *alarms: str) -> limits.LimitTrial:
     return limits.LimitTrial(size=size, found=is_found, alarms=list(alarms), seconds=1, load=2)
 
 
 def searched(is_found: Callable[[float | None], bool | None], repeat: int = 4) -> limits.FaultLimit:
-    fault = limits.FaultLimit(DECLARED["slow-pair"], SIZES)
+    fault = limits.FaultLimit(DECLARED["slow-pair"], [float(size) for size in (64, 32, 16, 8, 4, 2, 1)])
     for _ in limits._trials(fault, repeat, lambda size: trial(size, is_found(size))):
         pass
     return fault
@@ -80,8 +78,7 @@ def test_a_drill_with_sizes_is_made_in_the_size_that_is_asked_for():
     declared = DECLARED["slow-pair"]
     assert declared.sizes is not None
     own = next(drill for drill in DRILLS if drill.id == "slow-pair")
-    sized = limits.sized(declared, declared.sizes.of[2])
-    for drill, rate in ((own, "rate 50mbit"), (sized, "rate 400mbit")):
+    for drill, rate in ((own, "rate 50mbit"), (limits.sized(declared, declared.sizes.of[2]), "rate 400mbit")):
         assert rate in " ".join(word for command in drill.inject for word in command)
     healthy = limits.without_fault(DECLARED["slow-matmul"])
     assert (healthy.inject, dict(healthy.environment)) == ((), {"BRINGUP_SMOKE_PARTS": "compute"})

@@ -35,9 +35,8 @@ def verdict(
 
 def verdicts_of(*verdicts: Verdict, signs: tuple[str, ...] = ()) -> Verdicts:
     judged = judged_of(*verdicts).verdicts
-    return judged.model_copy(
-        update={"signs": [Sign(signature=name, evidence="raw/x.log:1", line="x", count=1) for name in signs]}
-    )
+    seen = [Sign(signature=name, evidence="raw/x.log:1", line="x", count=1) for name in signs]
+    return judged.model_copy(update={"signs": seen})
 
 
 def judged_as(drill: Drill, *verdicts: Verdict, signs: tuple[str, ...] = ()) -> tuple[bool, bool, bool, str | None]:
@@ -110,9 +109,8 @@ def test_a_verdict_that_the_screen_tells_with_others_or_leaves_to_the_report_is_
     """A warning stands behind all that is incomplete, because the drill leaves the other parts of its phase out."""
     drill = DRILL.model_copy(update=dict(outcome=Outcome.WARN))
     warned = verdict(outcome=Outcome.WARN)
-    others = [
-        verdict(f"discovery.{number}", "n0", Outcome.INCOMPLETE, cause=f"{number}") for number in range(view.MAX_LISTED)
-    ]
+    numbers = map(str, range(view.MAX_LISTED))
+    others = [verdict(f"discovery.{number}", "n0", Outcome.INCOMPLETE, cause=number) for number in numbers]
     assert judged_as(drill, *others[1:], warned)[0] is True
     assert judged_as(drill, *others, warned)[0] is True
     missing = [verdict(gate, outcome=Outcome.INCOMPLETE, cause="no evidence arrived") for gate in ("a", "b", "c")]
@@ -163,9 +161,8 @@ def test_a_sign_in_a_log_is_a_cause_too_and_the_words_of_the_verdict_are_given()
 
 
 def test_a_fault_that_is_survived_must_be_said_and_pass():
-    drill = Drill(
-        id="d", fault="f", phase="discovery", gate="run.closed", subject="job", outcome=Outcome.PASS, says="no answer"
-    )
+    survived = {"outcome": Outcome.PASS, "says": "no answer"}
+    drill = Drill(id="d", fault="f", phase="discovery", gate="run.closed", subject="job", **survived)
     passed = verdicts_of(verdict("run.closed", "job", Outcome.PASS))
     assert perform.compare(drill, passed, passed, "… job 1: no answer") == (True, True, True, "… job 1: no answer")
     assert perform.compare(drill, passed, passed, "silence")[0] is False
@@ -285,8 +282,7 @@ def test_a_result_without_what_was_seen_or_why_not_is_refused():
 
 def test_drills_of_one_shape_are_performed_together():
     shapes = [drill.shape for drill in campaign.in_order(drills.DRILLS)]
-    changes = sum(shape != other for shape, other in pairwise(shapes))
-    assert changes == len(set(shapes)) - 1 > 2
+    assert sum(shape != other for shape, other in pairwise(shapes)) == len(set(shapes)) - 1 > 2
 
 
 # ---- on another cluster
@@ -304,8 +300,7 @@ def test_ranks_nodes_and_counts_are_those_of_the_cluster():
 
 def test_evidence_is_tampered_with_under_the_names_of_the_cluster():
     """The line of n1 was taken out of evidence that has none. And inventory-n1.jsonl was renamed like a node."""
-    there = drills.DECLARED["evidence-truncated"].placed(("a", "b"), 8)
-    assert '"at": "b", "end"' in str(there.tamper)
+    assert '"at": "b", "end"' in str(drills.DECLARED["evidence-truncated"].placed(("a", "b"), 8).tamper)
     assert drills.DECLARED["evidence-added"].placed(("a", "b"), 8).says.startswith("inventory-n1.jsonl")
 
 
@@ -329,9 +324,8 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
 
     engines = {"here": collectives.CPU_SIZES, "on GPUs": collectives.GPU_SIZES}
     slowed = {}
-    sized = [
-        each for each in drills.DECLARED.values() if each.environment.get("BRINGUP_DRILL", "").startswith("slow-size")
-    ]
+    named = ((drill, drill.environment.get("BRINGUP_DRILL", "")) for drill in drills.DECLARED.values())
+    sized = [drill for drill, name in named if name.startswith("slow-size")]
     for drill in sized:
         monkeypatch.setenv("BRINGUP_DRILL", drill.environment["BRINGUP_DRILL"])
         slowed[drill.id] = {engine: bench.slowed(sizes) for engine, sizes in engines.items()}
@@ -380,11 +374,8 @@ def test_a_fault_of_one_node_is_made_on_all_and_what_notices_it_needs_no_peer():
     assert [command[1] for command in hot.inject] == ["n0", "n1", "n2"] == list(hot.silent)
     assert len(altered) > 100
     assert {"evidence-missing", "node-off-unnoticed", "kernel-drift"} & altered.keys() == {"kernel-drift"}
-    alarms = [
-        "discovery.gpu.clock_cap [n0] warn: 1410",
-        "nothing was said about n2",
-        f"{everywhere.OF_THE_BED} [n1] fail: a",
-    ]
+    of_n0, of_bed = "discovery.gpu.clock_cap [n0] warn: 1410", f"{everywhere.OF_THE_BED} [n1] fail: a"
+    alarms = [of_n0, "nothing was said about n2", of_bed]
 
     def performed(name: str, detected: bool, alarms: list[str]) -> DrillResult:
         named = {field: getattr(altered[name], field) for field in ("fault", "phase", "gate", "subject", "outcome")}

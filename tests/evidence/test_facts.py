@@ -63,8 +63,7 @@ def test_a_line_that_is_no_fact_is_a_problem(line):
 
 
 def test_a_task_that_lost_a_line_has_not_finished():
-    lines = [json.dumps(FACT), json.dumps({"probe": "p", "at": "n0", "end": 2})]
-    parsed = facts.parse("\n".join(lines), "f")
+    parsed = facts.parse("\n".join([json.dumps(FACT), json.dumps({"probe": "p", "at": "n0", "end": 2})]), "f")
     (finished,) = (observation for observation in parsed.observations if observation.quantity == "probe.p.finished")
     assert finished.value is None
     assert "wrote 2 facts, 1 arrived" in parsed.problems[0]
@@ -83,15 +82,13 @@ def test_facts_count_only_where_one_closing_line_tells_their_number(ends):
     closing = [json.dumps({"probe": "p", "at": "n0", "end": end}) for end in ends]
     parsed = facts.parse("\n".join([*[json.dumps(FACT)] * 2, *closing]), "f")
     assert values(parsed, "probe.p.finished") == values(parsed, "q") == {"n0": None}
-    assert (
-        facts.parse("\n".join([json.dumps(FACT), json.dumps({"probe": "p", "at": "n0", "end": 1})]), "f").problems == []
-    )
+    end = {"probe": "p", "at": "n0", "end": 1}
+    assert facts.parse(f"{json.dumps(FACT)}\n{json.dumps(end)}", "f").problems == []
 
 
 # ---- the table of readers: each file of raw/ has one, or none on purpose
 
 
-RECORDINGS = Path(__file__).parents[1] / "golden/recordings"
 NOT_READ = re.compile(  # shown to people, searched for known faults, read by a probe, or read together with others
     r"progress\.jsonl|.+\.log|nvidia-smi-q-.+\.txt|(shared_fs|storage|launchers|inspector|pair-logs-.+)/.+"
     r"|nccl-(1gpu|\d+)/.+|(torchrun|stacks)/.+|reference\..+\.json|.+\.seconds|rounds-again\.txt|bad-exit\.stderr"
@@ -99,20 +96,16 @@ NOT_READ = re.compile(  # shown to people, searched for known faults, read by a 
 )
 
 
-def readers_of(name: str) -> list[str]:
-    return [pattern for pattern in files.FILES if re.fullmatch(pattern, name)]
-
-
 def test_every_recorded_file_has_one_reader_or_none_on_purpose():
     names: set[str] = set()
-    for recording in RECORDINGS.glob("*.tar.xz"):
+    for recording in (Path(__file__).parents[1] / "golden/recordings").glob("*.tar.xz"):
         with tarfile.open(recording) as tar:
             names |= {member.name.partition("/raw/")[2] for member in tar if member.isfile() and "/raw/" in member.name}
     names |= {f"variant_ring-2.{suffix}" for suffix in ("jsonl", "txt", "err")} | {"variant_ring-1gpu.rc"}
     names |= {"all_reduce_perf-1gpu.txt", "collectives-1gpu.jsonl", "nccl-2/ras.rank0.txt"}
     names |= {"not-opened.txt", "stacks/rank0.json", "job-warning.txt", "scontrol-topology.txt", "parts-left-out.txt"}
     names |= {"sigterm.txt"}
-    readers = {name: readers_of(name) for name in names}
+    readers = {name: [pattern for pattern in files.FILES if re.fullmatch(pattern, name)] for name in names}
     assert {name: matching for name, matching in readers.items() if len(matching) > 1} == {}
     assert {name for name, matching in readers.items() if not matching and not NOT_READ.fullmatch(name)} == set()
     assert {pattern for matching in readers.values() for pattern in matching} == set(files.FILES)

@@ -7,8 +7,6 @@ from bringup.readers import launcher
 from factory import a_run
 from loops import for_each
 
-RUN = a_run("run_ddp_2node")
-
 
 def observations_of(parsed: Parsed) -> list[tuple[str, str, object, str]]:
     return [(seen.quantity, seen.subject, seen.value, seen.evidence) for seen in parsed.observations]
@@ -46,7 +44,7 @@ CANCELLED = "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38"
     (f"rank : {'9' * 5000} (local_rank: 1)\nexitcode : -{'9' * 5000} (pid: 1)\n[Rank {'9' * 5000}] Watchdog", []),
 )
 def test_lines_of_the_launch_log(lines, facts):
-    parsed = launcher.log(lines, "raw/launch.log", RUN)
+    parsed = launcher.log(lines, "raw/launch.log", a_run("run_ddp_2node"))
     assert observations_of(parsed) == [
         (f"launcher.{name}", subject, value, f"raw/launch.log:{line}") for name, subject, value, line in facts
     ]
@@ -58,9 +56,8 @@ def error(timestamp: object) -> str:
 
 
 def test_an_error_file_gives_the_second_at_which_a_rank_raised():
-    assert observations_of(launcher.error_file(error("1795287790"), "raw/e")) == [
-        ("launcher.raised_at", "job", 1795287790, "raw/e")
-    ]
+    (seen,) = observations_of(launcher.error_file(error("1795287790"), "raw/e"))
+    assert seen == ("launcher.raised_at", "job", 1795287790, "raw/e")
 
 
 @for_each("", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None))
@@ -69,9 +66,8 @@ def test_an_error_file_without_a_time_gives_none(text):
 
 
 def test_the_main_thread_of_the_last_dump_counts():
-    dump = (
-        'Thread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n\nThread 0x2 (most recent call first):\n'
-    )
+    thread = "Thread 0x{} (most recent call first):\n"
+    dump = thread.format(1) + '  File "/a.py", line 1 in wait\n\n' + thread.format(2)
     main = '  File "/srv/x/training/src/recipe/meter.py", line 7 in on_step_end\n'
     assert observations_of(launcher.stack(dump + '  File "/old.py", line 3 in f\n' + dump + main, "s", "n0/rank0")) == [
         ("train.rank.stack", "n0/rank0", "on_step_end (training/src/recipe/meter.py:7)", "s:10")
@@ -82,9 +78,8 @@ def test_the_main_thread_of_the_last_dump_counts():
 @for_each("\r", "\x0b", "\x0c", "\x85", "\u2028")
 def test_evidence_of_a_stack_names_the_line_that_grep_gives(mark):
     dump = f'10%{mark}20%\nThread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n'
-    assert observations_of(launcher.stack(dump, "s", "n0/rank0")) == [
-        ("train.rank.stack", "n0/rank0", "wait (/a.py:1)", "s:3")
-    ]
+    (seen,) = observations_of(launcher.stack(dump, "s", "n0/rank0"))
+    assert seen == ("train.rank.stack", "n0/rank0", "wait (/a.py:1)", "s:3")
 
 
 def test_progress_that_cannot_be_read_is_said_and_is_no_number():

@@ -160,10 +160,8 @@ def value_and_why(text: str, quantity: str) -> tuple[object, str | None]:
 
 def test_what_a_sampler_could_not_count_is_unknown_and_says_why():
     assert value_and_why(sampled(3), "nccl.monitor.overhead")[0] == 0.1
-    assert value_and_why(sampled(3, tail=",,,"), "nccl.monitor.overhead") == (
-        None,
-        "the sampler did not count its own time",
-    )
+    why = "the sampler did not count its own time"
+    assert value_and_why(sampled(3, tail=",,,"), "nccl.monitor.overhead") == (None, why)
 
 
 def test_a_row_of_another_length_is_no_sample():
@@ -178,10 +176,8 @@ def test_a_number_that_nobody_could_have_counted_is_none(digits):
 
 
 def test_every_column_that_is_drawn_is_drawn_from_its_own_cells():
-    rows = monitor.read(
-        "".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**7},\n" for second in range(3)),
-        "f",
-    ).nodes["n0"]
+    text = "".join(ROW.format(at=100 + at, sent=at * 10**6) + f",0.10,{at * 10**7},\n" for at in range(3))
+    rows = monitor.read(text, "f").nodes["n0"]
     lines = {title: line_of([0.0, 1.0, 2.0], rows, column) for title, column in SAMPLED.items()}
     assert lines == {
         "CPU, %": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
@@ -238,9 +234,8 @@ class Nvml:
         def answer(gpu: int = 0, *_kind: int):
             if name == "nvmlDeviceGetFieldValues":  # the second one has no NVLink
                 fields = enumerate([(0, 7), (0, 8), (0, 9), (0, 10)] if gpu == 0 else [(3, 0), (3, 0), (0, 9), (0, 10)])
-                return [
-                    SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=value)) for _, (code, value) in fields
-                ]
+                answers = [(code, SimpleNamespace(ullVal=value)) for _, (code, value) in fields]
+                return [SimpleNamespace(nvmlReturn=code, value=value) for code, value in answers]
             if name == "nvmlDeviceGetPowerUsage" and gpu == 1:
                 raise self.NVMLError
             return {
@@ -278,11 +273,8 @@ def test_a_gpu_that_was_throttled_in_one_sample_is_seen():
     text = sampled(2, first=1.0) + "".join(f"0: #gpu,n0,{cells}{GPU_TAIL}\n" for cells in of_gpus)
     parsed = monitor.parse(text, "raw/monitor.csv", 3.0)
     assert parsed.problems == []
-    seen = {
-        (observation.quantity, observation.subject): (observation.value, observation.why)
-        for observation in parsed.observations
-        if observation.quantity.startswith("monitor.gpu.")
-    }
+    facts = [each for each in parsed.observations if each.quantity.startswith("monitor.gpu.")]
+    seen = {(each.quantity, each.subject): (each.value, each.why) for each in facts}
     assert seen == {
         ("monitor.gpu.slowdown", "n0/GPU-a"): ("hardware thermal", "in 1 of 2 samples"),
         ("monitor.gpu.clock_median", "n0/GPU-a"): (None, "in 2 samples was it 50 % busy, in fewer than 3"),

@@ -44,8 +44,7 @@ def bursts(parsed: Parsed) -> dict[str, float]:
 
 
 def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
-    run = a_run("nccl_monitoring", NODES)
-    verdicts = about("nccl.monitor.clock", parsed, run)
+    verdicts = about("nccl.monitor.clock", parsed, a_run("nccl_monitoring", NODES))
     return {node: (verdict.outcome, f"{verdict.observed} {verdict.cause}") for node, verdict in verdicts.items()}
 
 

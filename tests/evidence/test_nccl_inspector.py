@@ -27,10 +27,8 @@ def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median
 def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing():
     text = a_line(0, 1, 10.0) + a_line(0, 2, 20.0, size=2**21) + a_line(0, 3, 99.0, ranks=1)
     parsed = nccl_inspector.parse([("a", text)])
-    assert [(observation.value, observation.why) for observation in parsed.observations] == [
-        (20.0, "2 MiB, 1 call"),
-        (10.0, "1 MiB, 1 call"),
-    ]
+    seen = [(each.value, each.why) for each in parsed.observations]
+    assert seen == [(20.0, "2 MiB, 1 call"), (10.0, "1 MiB, 1 call")]
     assert parsed.problems == []
 
 
@@ -50,8 +48,6 @@ def test_an_infinite_bandwidth_is_no_line_of_it_and_one_of_zero_is_where_its_clo
 
 def test_the_published_sample_is_read():
     parsed = nccl_inspector.parse([("a", SAMPLE.read_text())])
-    assert {observation.quantity: observation.value for observation in parsed.observations} == {
-        "inspector.all_reduce.busbw": 485.119,
-        "inspector.reduce_scatter.busbw": 366.135,
-    }
+    busbw = {each.quantity: each.value for each in parsed.observations}
+    assert busbw == {"inspector.all_reduce.busbw": 485.119, "inspector.reduce_scatter.busbw": 366.135}
     assert parsed.problems == []

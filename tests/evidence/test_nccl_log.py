@@ -41,8 +41,7 @@ def test_a_nic_that_is_listed_and_carries_nothing_is_not_used():
     files = {"nccl.n0.1.log": log_of("n0", 9, tuple(range(8))), "nccl.n1.1.log": log_of("n1", 8, (0, 1, 2, 4, 5, 6, 7))}
     nics = parsed(files, ranks=2)["nccl.nics"]
     assert (nics.value, nics.why) == (7, "n1: no channel goes over mlx5_3:1")
-    healthy = {**files, "nccl.n1.1.log": log_of("n1", 9, tuple(range(8)))}
-    assert parsed(healthy, ranks=2)["nccl.nics"].value == 8
+    assert parsed({**files, "nccl.n1.1.log": log_of("n1", 9, tuple(range(8)))}, ranks=2)["nccl.nics"].value == 8
 
 
 def test_merged_nics_are_counted_as_nccl_lists_them():
@@ -100,8 +99,7 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
     *((name, f"unknown:{name}") for name in ("AWS Libfabric", "Libfabric", "OFI")),  # no provider is named
 )
 def test_plugins_are_known_by_what_carries_the_bytes(network, transport):
-    text = f"node00:606:642 [6] NCCL INFO Using network {network}\n"
-    seen = transport_of(text)
+    seen = transport_of(f"node00:606:642 [6] NCCL INFO Using network {network}\n")
     assert (seen.value, seen.why) == (transport, network)
 
 
@@ -123,10 +121,8 @@ def transport_of(text: str) -> Observation:
     ("provider is opx, fabric is opx (found 1 nics)", "unknown:NAME/opx"),
 )
 def test_libfabric_is_known_by_its_provider(network, provider, transport):
-    text = (
-        f"node00:606:642 [6] NCCL INFO NET/OFI Selected {provider}\n"
-        f"node00:606:642 [6] NCCL INFO Using network {network}\n"
-    )
+    lines = (f"NET/OFI Selected {provider}", f"Using network {network}")
+    text = "".join(f"node00:606:642 [6] NCCL INFO {words}\n" for words in lines)
     assert transport_of(text).value == transport.replace("NAME", network)
 
 
@@ -140,9 +136,8 @@ def test_a_plugin_of_no_class_is_known_as_rdma_only_where_all_its_bytes_go_to_gp
 
 
 def test_one_rank_of_libfabric_on_tcp_is_seen_among_ranks_on_efa():
-    lines = (
-        "h:1:2 [0] NCCL INFO NET/OFI Selected provider is {} (found 1 nics)\nh:1:2 [0] NCCL INFO Using network OFI\n"
-    )
+    lines = "h:1:2 [0] NCCL INFO NET/OFI Selected provider is {} (found 1 nics)\n"
+    lines += "h:1:2 [0] NCCL INFO Using network OFI\n"
     files = {f"{name}.log": lines.format(name) for name in ("efa", "tcp")}
     assert parsed(files)["nccl.transport"].value == "efa+sockets"
 
@@ -159,11 +154,8 @@ def test_the_network_is_known_without_its_own_line(text, transport):
 
 
 def test_channels_over_sockets_are_seen_whatever_network_was_announced():
-    text = (
-        "h:1:2 [0] NCCL INFO Using network IB\n"
-        "h:1:2 [0] NCCL INFO Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0\n"
-    )
-    assert transport_of(text).value == "rdma-verbs+sockets"
+    lines = ("Using network IB", "Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0")
+    assert transport_of("".join(f"h:1:2 [0] NCCL INFO {words}\n" for words in lines)).value == "rdma-verbs+sockets"
 
 
 GRACE = """node00:77:90 [0] NCCL INFO Using network IB
@@ -210,5 +202,4 @@ def test_a_number_that_no_log_could_hold_says_nothing_and_is_no_error(log, was):
 
 
 def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():
-    seen = parsed({"a.log": f"10 %\r20 %\u2028\x0b\n{GRACE}"})
-    assert seen["nccl.transport"].evidence == "raw/nccl-2/a.log:2"
+    assert parsed({"a.log": f"10 %\r20 %\u2028\x0b\n{GRACE}"})["nccl.transport"].evidence == "raw/nccl-2/a.log:2"

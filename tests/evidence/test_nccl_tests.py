@@ -44,8 +44,7 @@ def test_a_size_of_which_no_half_was_checked_is_unchecked_and_a_wrong_checked_ha
     text = (FOLDER / "tests-alltoall.txt").read_text()
     assert text.count(" 31.14       0") == 1
     changed = text.replace(" 31.14       0", f" 31.14     {instead}")
-    parsed = nccl_tests.parse(changed, "f", "alltoall_perf", "1-node")
-    assert value(parsed, "nccl.wrong_values") == wrong_values
+    assert value(nccl_tests.parse(changed, "f", "alltoall_perf", "1-node"), "nccl.wrong_values") == wrong_values
 
 
 def test_what_is_cut_off_proves_no_right_results_and_wrong_values_before_the_cut_stay_wrong():
@@ -115,8 +114,7 @@ def test_numbers_that_no_test_could_have_printed_are_read_without_an_error(text)
 
 
 def test_nan_is_no_measurement():
-    text = HEALTHY_TEXT.replace(ROW.split()[7], "nan", 1)
-    parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
+    parsed = nccl_tests.parse(HEALTHY_TEXT.replace(ROW.split()[7], "nan", 1), "f", "all_reduce_perf", "2-nodes")
     assert len(parsed.problems) == 1
     assert "8KiB" not in " ".join(observation.quantity for observation in parsed.observations)
 
@@ -124,11 +122,8 @@ def test_nan_is_no_measurement():
 def test_wrong_values_without_a_number_that_can_be_read_are_one_at_least():
     text = HEALTHY_TEXT.replace("# Out of bounds values : 0 OK", f"# Out of bounds values : {DIGITS} FAILED")
     assert text != HEALTHY_TEXT
-    (last,) = [
-        seen
-        for seen in nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes").observations
-        if seen.why and "bounds" in seen.why
-    ]
+    facts = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes").observations
+    (last,) = [seen for seen in facts if seen.why and "bounds" in seen.why]
     assert (last.quantity, last.value) == ("nccl.wrong_values", 10**18 - 1)
 
 
@@ -148,8 +143,6 @@ def test_a_size_that_ranks_do_not_divide_has_the_name_of_the_one_that_was_meant(
 def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():
     text = HEALTHY_TEXT.replace("\n", "\r\n").replace("# nThread", "at 10 %\rat 20 %\u2028# nThread")
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
-    first = next(
-        observation for observation in parsed.observations if observation.quantity == "nccl.all_reduce.busbw@8KiB"
-    )
+    first = next(seen for seen in parsed.observations if seen.quantity == "nccl.all_reduce.busbw@8KiB")
     assert first.evidence == f"f:{HEALTHY_TEXT.splitlines().index(ROW) + 1}"
     assert parsed.problems == []

@@ -55,12 +55,9 @@ def test_flags_that_are_no_fault_are_left_out(state, left):
 def test_maintenance_is_no_fault_where_the_run_has_the_reservation():
     assert harmful("IDLE+MAINTENANCE+RESERVED", has_reservation=True) == "IDLE"
     assert harmful("IDLE+DRAIN+MAINTENANCE", has_reservation=True) == "IDLE+DRAIN"
-    text = "".join(
-        f"NodeName={name} Gres=gpu:2 State=IDLE+MAINTENANCE+RESERVED Version=22.05.8\n" for name in ("n0", "n1")
-    )
-    states = {
-        seen.subject: seen.value for seen in slurm.nodes(text, "f", ["n0"]).observations if "state" in seen.quantity
-    }
+    line = "NodeName={} Gres=gpu:2 State=IDLE+MAINTENANCE+RESERVED Version=22.05.8\n"
+    facts = slurm.nodes(line.format("n0") + line.format("n1"), "f", ["n0"]).observations
+    states = {seen.subject: seen.value for seen in facts if "state" in seen.quantity}
     assert states == {"n0": "IDLE", "n1": "IDLE+MAINTENANCE"}
 
 

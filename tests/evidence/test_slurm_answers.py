@@ -11,14 +11,13 @@ from bringup.readers.slurm import gpus_of
 from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES, values
 
-SLURM = FIXTURES / "slurm"
 ended_job = partial(slurm.ended_job, name="x")
 EXIT_CODE, CONSTRAINED = "smoke.x.ExitCode", "slurm.config.ConstrainDevices"
 PLUGINS = ["none", "cray_shasta", "pmi2", "pmix_v4"]
 
 
 def read(name):
-    return (SLURM / name).read_text()
+    return (FIXTURES / "slurm" / name).read_text()
 
 
 def value(parser, text, quantity):
@@ -44,8 +43,7 @@ class TestAnAnswer:
 
     def test_that_was_cut_off_says_the_same_or_nothing_and_is_a_problem(self, parser, file, quantity, says):
         text = read(file).rstrip() + "\n"
-        step = max(1, len(text) // 200)
-        for end in range(1, len(text) - 1, step):
+        for end in range(1, len(text) - 1, max(1, len(text) // 200)):
             parsed = parser(text[:end], "f")
             seen = value(parser, text[:end], quantity)
             # whole plugins, the last are missing
@@ -85,14 +83,8 @@ def test_a_file_of_an_administrator_may_end_without_a_line_feed():
 
 def test_six_node_states_are_read_with_their_harmful_flags():
     parsed = slurm.nodes(read("nodes-six-states.txt"), "f")
-    assert values(parsed, "slurm.node.state") == {
-        "n0": "MIXED",
-        "n1": "MIXED+DRAIN",
-        "n2": "IDLE+DRAIN",
-        "n3": "DOWN+NOT_RESPONDING",
-        "n4": "IDLE+DRAIN+INVALID_REG",
-        "n5": "IDLE",
-    }
+    states = ("MIXED", "MIXED+DRAIN", "IDLE+DRAIN", "DOWN+NOT_RESPONDING", "IDLE+DRAIN+INVALID_REG", "IDLE")
+    assert values(parsed, "slurm.node.state") == {f"n{number}": state for number, state in enumerate(states)}
     assert set(values(parsed, "slurm.node.gpus").values()) == {4}
     assert {seen.why for seen in parsed.observations if seen.subject == "n2"} == {None, "rack 7, PDU 'b' | pipe"}
     assert parsed.problems == []
@@ -186,13 +178,10 @@ def test_a_task_that_could_not_start_says_why_in_its_own_words(line, says, label
         "srun: error: n0: tasks 0-1: Terminated\n"
     )
     seen = launcher.launch_errors(text, "f").observations
-    assert [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.not_started"] == [
-        ("n1", says)
-    ]
-    assert [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.error"] == [
-        ("n1", f"Exited with exit code 2; could not start: {says}"),
-        ("n0", "Terminated"),
-    ]
+    not_started = [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.not_started"]
+    assert not_started == [("n1", says)]
+    ended = [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.error"]
+    assert ended == [("n1", f"Exited with exit code 2; could not start: {says}"), ("n0", "Terminated")]
 
 
 def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_could_not_start():
@@ -201,9 +190,8 @@ def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_cou
         "0: OSError: another's\n"
         "srun: error: n1: task 1: Exited with exit code 1\n"
     )
-    assert values(launcher.launch_errors(text, "f"), "slurm.launch.error") == {
-        "n1": "Exited with exit code 1; RuntimeError: no good"
-    }
+    errors = values(launcher.launch_errors(text, "f"), "slurm.launch.error")
+    assert errors == {"n1": "Exited with exit code 1; RuntimeError: no good"}
 
 
 @for_each(slurm.nodes, slurm.bad_exit, slurm.requeue)
@@ -237,8 +225,7 @@ def test_lines_are_counted_as_grep_counts_them(mark):
     parsed = slurm.nodes(f"NodeName=n0 State=DOWN+DRAIN Reason=rack{mark}7\nNodeName=n1 State=IDLE Reason=none\n", "f")
     assert {(seen.subject, seen.evidence) for seen in parsed.observations} == {("n0", "f:1"), ("n1", "f:2")}
     assert parsed.problems == []
-    answer = slurm.ping(f"10%{mark}20%\nSlurmctld(primary) at c0 is UP\n", "f").observations[0]
-    assert answer.evidence == "f:2"
+    assert slurm.ping(f"10%{mark}20%\nSlurmctld(primary) at c0 is UP\n", "f").observations[0].evidence == "f:2"
     setting = slurm.cgroup_conf(f"# old{mark}notes\nConstrainDevices=yes\n", "f").observations[0]
     assert setting.evidence == "f:2"
 
@@ -267,8 +254,7 @@ def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
 def test_of_a_job_that_slurm_took_away_no_end_is_known(state, is_known):
     text = f"JobId=7 JobState={state} Reason=None ExitCode=0:15 SubmitTime=2026-11-28T13:00:00 \n"
     parsed = ended_job(text, "f")
-    code = values(parsed, EXIT_CODE)
-    assert code == {"job": "0:15" if is_known else None}
+    assert values(parsed, EXIT_CODE) == {"job": "0:15" if is_known else None}
     assert is_known or {seen.why for seen in parsed.observations} == {f"Slurm ended the job: {state}"}
 
 

@@ -9,10 +9,9 @@ ACCEPT = "If these words are better: python validation/benchmarks/golden_verdict
 COLUMNS, TWO_SCREENS = 100, 110  # about
 FOUR_SCREENS = 190  # a training has all chapters of its source document, which has 270 lines
 WITH_A_TABLE = 140  # a row for each collective, size and scale
-IN_EVERY_TEST = [golden.CATALOGUE, "local-healthy", "h100-faults"]
 
 
-@pytest.mark.parametrize("name", IN_EVERY_TEST if FEWER else golden.recordings())
+@pytest.mark.parametrize("name", [golden.CATALOGUE, "local-healthy", "h100-faults"] if FEWER else golden.recordings())
 def test_recorded_runs_are_judged_in_the_stored_words_and_a_report_without_a_failure_fits_two_screens(name):
     """It had a row for each gate with all that was observed: 281 such lines for a healthy discovery of three nodes."""
     now, stored = golden.golden_of(name, whole=not FEWER), golden.stored(name, whole=not FEWER)
@@ -33,8 +32,5 @@ def test_recorded_runs_are_judged_in_the_stored_words_and_a_report_without_a_fai
 def test_a_difference_is_one_line():
     before = {"run gate [n0]": {"outcome": "pass", "value": 1}, "run gate [n1]": {"outcome": "pass", "value": True}}
     after = {"run gate [n0]": {"outcome": "pass", "value": 1.0}, "run gate [n2]": {"outcome": "pass", "value": True}}
-    assert list(golden.differences(before, after)) == [
-        "run gate [n0]: value 1 -> 1.0",
-        "run gate [n1]: is gone",
-        "run gate [n2]: is new",
-    ]
+    changes = ["run gate [n0]: value 1 -> 1.0", "run gate [n1]: is gone", "run gate [n2]: is new"]
+    assert list(golden.differences(before, after)) == changes

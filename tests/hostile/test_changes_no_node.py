@@ -18,7 +18,6 @@ TEST_BED = (
     "infrastructure-validation/local-cluster/"  # acts on the cluster that it starts on this machine, and no other
 )
 WORTH_A_LOOK = re.compile("scontrol|State=|reboot|shutdown|poweroff|halt|--gpu-reset|systemctl|sacctmgr")
-READS = ("show", "ping")
 OF_OUR_JOB = "requeue"  # a job of its own, not a node
 ORDERS = re.compile(
     r"\bscontrol\b(?:[ ,'\"]+-\S+)*[ ,'\"]+(?!(?:show|ping|requeue)\b)([a-z]+)\b"
@@ -36,10 +35,8 @@ PRINTED = {  # file -> the orders in it that a person may paste
 
 def product(root: Path = ROOT) -> Iterator[tuple[str, str]]:
     """(path, text) of every program of ours."""
-    listed = ran(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *PRODUCT], cwd=root, check=True
-    )
-    for name in listed.stdout.splitlines():
+    git = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *PRODUCT]
+    for name in ran(git, cwd=root, check=True).stdout.splitlines():
         path = root / name
         if name.startswith(TEST_BED) or not path.is_file() or path.suffix in (".md", ".yaml", ".json", ".csv", ".txt"):
             continue
@@ -60,11 +57,8 @@ def orders(name: str, text: str) -> set[str]:
 
 
 def _in_words(text: str) -> set[str]:
-    return {
-        f"scontrol {match[1]}" if match[1] else match[0].strip("(;&| ")
-        for line in text.splitlines()
-        for match in ORDERS.finditer(line)
-    }
+    matches = (match for line in text.splitlines() for match in ORDERS.finditer(line))
+    return {f"scontrol {match[1]}" if match[1] else match[0].strip("(;&| ") for match in matches}
 
 
 def _without_comments(shell: str) -> str:
@@ -103,7 +97,7 @@ def _order(words: list[ast.expr]) -> set[str]:
         if not isinstance(word, ast.Constant) or not isinstance(word.value, str):
             break
         if not word.value.startswith("-"):
-            return set() if word.value in (*READS, OF_OUR_JOB) else {f"scontrol {word.value}"}
+            return set() if word.value in ("show", "ping", OF_OUR_JOB) else {f"scontrol {word.value}"}
     if [ast.unparse(word) for word in words] == ["'--version'"]:
         return set()
     return {"scontrol with words that are not in the text"}

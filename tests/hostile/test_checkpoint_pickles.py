@@ -17,11 +17,10 @@ from recipe.checkpoint import files as checkpoint
 from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("default")
 
 # Written by /usr/bin/python3 of Debian 12: it pickles a member of an Enum as getattr(Class, name).
-OF_DEBIAN_12 = CHECKOUT / "tests/fixtures/checkpoint-python-3.11.2"
+OF_DEBIAN_12 = Path(__file__).resolve().parents[2] / "tests/fixtures/checkpoint-python-3.11.2"
 METADATA = "torch.distributed.checkpoint.metadata"
 
 
@@ -53,8 +52,7 @@ def test_what_python_3_11_2_wrote_is_read() -> None:
     dcp.load(tensors, storage_reader=checkpoint.CarefulReader(str(OF_DEBIAN_12)))
     assert tensors["model.weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert tensors["optimizer.step"].item() == 3
-    properties = read(OF_DEBIAN_12).state_dict_metadata["model.weight"].properties
-    assert properties.memory_format is torch.contiguous_format
+    assert read(OF_DEBIAN_12).state_dict_metadata["model.weight"].properties.memory_format is torch.contiguous_format
 
 
 def test_what_python_3_13_wrote_is_read_by_older_versions(tmp_path: Path) -> None:

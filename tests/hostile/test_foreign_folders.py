@@ -24,7 +24,6 @@ from runs_for_tests import discovery
 
 SECRET = "a secret of the reader"
 FILES = [f"raw/{name}" for name in ("inventory.jsonl", "launch.log", "x.err", "scontrol-node.txt", "monitor.csv")]
-RECORDS = ("closed.json", "profile.yaml", "metrics.json", "run.json")
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def test_what_stands_in_the_place_of_evidence_is_named_and_not_read(run: Path, s
 
 
 @pytest.mark.parametrize("what", ["link", "fifo", "device", "folder"])
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", ("closed.json", "profile.yaml", "metrics.json", "run.json"))
 def test_what_stands_in_the_place_of_a_record_is_one_line(run: Path, secret: Path, what: str, name: str) -> None:
     put_in_its_place(run / name, what, secret)
     done = call("judge", run)

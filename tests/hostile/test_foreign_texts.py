@@ -60,8 +60,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("allocated", [f"n{number}" for number in range(16_385)]),
 )
 def test_a_plan_for_more_than_any_cluster_has_is_one_line(run: Path, refused, field: str, value: object):
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {field: value}))
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {field: value}))
     assert f"run.json: not a valid Run: {field}" in refused("judge", run)
 
 
@@ -95,8 +94,7 @@ def test_a_json_bomb_is_one_line_or_a_note(run: Path, name: str, bomb: str):
         with pytest.raises(RecordError):
             read_record(run / name, Run)
     else:
-        verdicts = judge_folder(reseal(run)).verdicts
-        assert verdicts.outcome in ("pass", "incomplete")
+        assert judge_folder(reseal(run)).verdicts.outcome in ("pass", "incomplete")
 
 
 def test_the_end_of_a_log_that_is_too_long_is_said(run: Path, monkeypatch: pytest.MonkeyPatch):
@@ -151,8 +149,7 @@ def test_a_text_loses_them(letter: str):
     ("slurm_job_id", "7; DROP"),
 )
 def test_a_name_in_a_run_is_checked_where_it_enters(run: Path, capsys, field: str, value: object):
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {field: value}))
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {field: value}))
     with pytest.raises(RecordError, match="not a valid Run"):
         read_record(run / "run.json", Run)
     for verb in (["judge"], ["explain"], ["report", "--prometheus", str(run.parent / "x.prom")]):
@@ -172,9 +169,8 @@ def test_a_name_in_a_playbook_is_checked_where_it_enters(tmp_path: Path):
 
 def test_what_logs_and_file_names_say_reaches_no_output(run: Path, capsys):
     (run / f"raw/x{EVIL.replace('/', '')}.err").write_text(f"srun: error: n1: task 1: Killed{EVIL}\n")
-    (run / "raw/scontrol-node.txt").write_text(
-        f"NodeName=n1 State=DOWN Reason=<script>{EVIL} [root@2026-01-01T00:00:00]\n"
-    )
+    of_slurm = f"NodeName=n1 State=DOWN Reason=<script>{EVIL} [root@2026-01-01T00:00:00]\n"
+    (run / "raw/scontrol-node.txt").write_text(of_slurm)
     (run / f"raw/y{EVIL}.jsonl").write_text(f"{EVIL}\n")
     facts = run / "raw/inventory.jsonl"
     facts.write_text(facts.read_text().replace('"6.18.44"', json.dumps(f"6{EVIL}")))
@@ -233,11 +229,9 @@ def test_what_came_after_the_run_was_closed_is_not_packed(open_run: Path) -> Non
     opening.close_run(open_run, 0)
     for name in ("later.txt", "a\\..\\b.txt", "a\033[2J.txt"):
         (open_run / "raw" / name).write_text("{}")
-    assert sorted(name for name in packed(open_run) if "/raw/" in name) == [
-        f"evidence/00-discovery/{name}"
-        for name in json.loads((open_run / results.CLOSED).read_text())["files"]
-        if "raw/" in name
-    ]
+    of_raw = [name for name in json.loads((open_run / results.CLOSED).read_text())["files"] if "raw/" in name]
+    names = sorted(name for name in packed(open_run) if "/raw/" in name)
+    assert names == [f"evidence/00-discovery/{name}" for name in of_raw]
 
 
 def test_the_secret_of_a_run_is_its_owners_and_ends_with_it(open_run: Path) -> None:
@@ -272,7 +266,5 @@ def test_a_record_says_that_the_users_value_differs_and_not_which_it_is(monkeypa
     monkeypatch.setenv("HTTPS_PROXY", f"http://anna:{SECRET}@proxy:3128")
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_1")
     monkeypatch.delenv("no_proxy", raising=False)
-    assert at_site.used(site, "discovery").otherwise == {
-        "HTTPS_PROXY": "another value, not recorded: it looks like a secret",
-        "NCCL_IB_HCA": "mlx5_1",
-    }
+    secret = "another value, not recorded: it looks like a secret"
+    assert at_site.used(site, "discovery").otherwise == {"HTTPS_PROXY": secret, "NCCL_IB_HCA": "mlx5_1"}

@@ -17,9 +17,8 @@ GPUS = "discovery.gpu.count"
 
 
 def fact(at: str, subject: str, quantity: str = GPUS, value: object = 1, probe: str = "inventory") -> str:
-    return json.dumps(
-        {"probe": probe, "at": at, "subject": subject, "quantity": quantity, "value": value, "unit": "count"}
-    )
+    about = {"probe": probe, "at": at, "subject": subject, "quantity": quantity}
+    return json.dumps(about | {"value": value, "unit": "count"})
 
 
 def end(at: str, count: int = 1, probe: str = "inventory") -> str:

@@ -56,8 +56,7 @@ def signers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sign_with(key: Path, path: Path, namespace: str = "bringup") -> None:
-    signature = path.with_name(f"{path.name}.sig")
-    signature.unlink(missing_ok=True)
+    path.with_name(f"{path.name}.sig").unlink(missing_ok=True)
     ran(["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", namespace, path], check=True)
 
 
@@ -71,8 +70,7 @@ def signed(signers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 def judged(folder: Path, capsys, *options: str) -> tuple[int, str]:
     capsys.readouterr()
-    code = main(["judge", str(folder), *options])
-    return code, "".join(capsys.readouterr())
+    return main(["judge", str(folder), *options]), "".join(capsys.readouterr())
 
 
 def test_a_signed_run_says_who_closed_it_and_its_evidence_is_its_own(signed: Path, signers: Path, capsys, monkeypatch):

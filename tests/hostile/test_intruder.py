@@ -14,8 +14,8 @@ import bench
 import pytest
 import warm_python
 from bringup.run.train_here import free_port
+from programs import PROBES, begun
 
-PROBES = Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"
 RANK = """
 import datetime, os, sys, time
 import torch, torch.distributed as dist
@@ -59,13 +59,8 @@ dist.all_gather_object([None, None], Pickled())
 
 def started(program: str, *arguments: object, run: Path | None = None) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "RUN_DIR"}
-    return subprocess.Popen(
-        [warm_python.python(), "-c", program, *map(str, arguments)],
-        env=environment | {"PYTHONPATH": str(PROBES)} | ({} if run is None else {"RUN_DIR": str(run)}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    own = {"PYTHONPATH": str(PROBES)} | ({} if run is None else {"RUN_DIR": str(run)})
+    return begun([warm_python.python(), "-c", program, *map(str, arguments)], env=environment | own)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -105,9 +100,8 @@ def test_an_intruder_is_refused_by_name_and_so_is_the_run_that_he_spoilt(run: Pa
     ended(intruder)
     assert not (tmp_path / "ran").exists()
     assert (out, first.returncode) == ("", 1)
-    assert error.splitlines()[-1].startswith(
-        "Late: rank 1, which calls itself 'n66', does not know this run's secret: "
-    )
+    late = "Late: rank 1, which calls itself 'n66', does not know this run's secret: "
+    assert error.splitlines()[-1].startswith(late)
 
 
 def test_a_rank_that_lacks_the_secret_is_refused_by_all(run: Path, tmp_path: Path) -> None:
@@ -125,7 +119,5 @@ def test_ranks_of_one_run_meet_and_tell_each_other_any_number_and_not_too_much(r
     for process in (first, second):
         out, error = ended(process)
         assert process.returncode == 0, error
-        assert out.splitlines() == [
-            "[[0, inf, ''], [1, inf, 'x']]",
-            "rank 1 has 102 bytes to tell, expected 1 to 100",
-        ]
+        answers = ["[[0, inf, ''], [1, inf, 'x']]", "rank 1 has 102 bytes to tell, expected 1 to 100"]
+        assert out.splitlines() == answers

@@ -114,10 +114,7 @@ def test_a_device_that_says_nothing_never_makes_a_verdict_a_pass(copied, less: L
     assert after[0] in (before[0], Outcome.INCOMPLETE), after
 
 
-GPU_GATES = ("ecc", "remap_failed", "nvlinks", "slowdown", "pcie", "memory", "model", "mig")
-
-
-@pytest.mark.parametrize("name", GPU_GATES)
+@pytest.mark.parametrize("name", ("ecc", "remap_failed", "nvlinks", "slowdown", "pcie", "memory", "model", "mig"))
 def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(copied, name: str):
     run = copied("h100-healthy", "discovery")
     gate = f"discovery.gpu.{name}"

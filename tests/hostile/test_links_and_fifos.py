@@ -19,8 +19,7 @@ from programs import program, ran
 from tiers import first
 
 NOBODY = 65534
-IS_ROOT = os.geteuid() == 0
-as_root = pytest.mark.skipif(not IS_ROOT, reason="only root can give files to somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")
 
 
 @pytest.fixture
@@ -156,14 +155,11 @@ def installed(tmp_path: Path) -> Installed:
     return made
 
 
-MARK = "touch {}; echo fault: it ran"
-
-
 @as_root
 @pytest.mark.parametrize("spoiled", ["owner", "mode", "link"])
 def test_a_check_that_somebody_else_can_write_is_not_run_and_is_no_fault(installed, tmp_path, spoiled):
     ran = tmp_path / "ran"
-    installed.check("99-mine", MARK.format(f"'{ran}'"))
+    installed.check("99-mine", f"touch '{ran}'; echo fault: it ran")
     check = installed.folder / "checks.d/99-mine"
     if spoiled == "owner":
         os.chown(check, NOBODY, NOBODY)
@@ -208,10 +204,8 @@ def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: 
     folders = ("--state", tmp_path / "state", "--textfile", tmp_path / "textfile")
 
     def run() -> subprocess.CompletedProcess[str]:
-        return ran(
-            [source / "slurm/install", folder, "--baseline", baseline, *folders],
-            env={"PATH": f"{tools}:{os.environ['PATH']}"},
-        )
+        command = [source / "slurm/install", folder, "--baseline", baseline, *folders]
+        return ran(command, env={"PATH": f"{tools}:{os.environ['PATH']}"})
 
     assert run().returncode == 0
     (folder / "checks.d/99-mine").write_text("#!/bin/sh\n")

@@ -142,13 +142,12 @@ def of_a_log(reader: Callable[[str, str], object]) -> Callable[[str, str], objec
     return lambda text, where: reader(shortened(text), where)
 
 
-RUN = a_run("run_ddp_2node")
 LOGS: dict[str, Callable[[str, str], object]] = {
     "launch errors": of_a_log(launcher.launch_errors),
     "own words": of_a_log(
         lambda text, where: launcher.launch_errors(f"{text}\nsrun: error: n1: task 1: Exited with exit code 1\n", where)
     ),
-    "launcher": of_a_log(partial(launcher.log, run=RUN)),
+    "launcher": of_a_log(partial(launcher.log, run=a_run("run_ddp_2node"))),
     "NCCL": of_a_log(lambda text, where: nccl_log.parse({"a.log": f"NCCL INFO {text}"}, where, "2-nodes", "INFO", 1)),
     "signs": lambda text, where: signs.in_lines(signs.numbered(text), where),
 }

@@ -83,15 +83,12 @@ def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(form
                 assert read(form % (process, file) + "\n") == NOTHING
 
 
-TABLE = [sign for sign in SIGNATURES.values() if sign.of not in (None, "program")]
-
-
 def known(text: str) -> set[str]:
     return {name for name, _, _, _ in kernel_log.of_the_table(kernel_log.of_kmsg(CLEAN + text))}
 
 
 @for_each(*RECORDS_OF_USERS.values())
-@for_each(*(sign.example for sign in TABLE))
+@for_each(*(sign.example for sign in SIGNATURES.values() if sign.of not in (None, "program")))
 def test_no_part_of_a_message_of_the_table_counts_as_a_name_of_a_process_or_file(form, message):
     genuine = known(form % ("python", "x") + "\n")
     for start in range(len(message)):

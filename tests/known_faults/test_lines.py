@@ -146,9 +146,7 @@ def test_signs_of_a_log_stand_in_the_order_of_causes_with_the_number_of_their_fi
     (folder / "raw/launch.log").write_text(log)
     seen = signs.in_run(folder, runs.load(folder))
     times = {1: "", 2: " twice", 1024: " 1024 times"}
-    assert [
-        f"{sign.signature}:{sign.evidence.removeprefix('raw/launch.log:')}{times[sign.count]}" for sign in seen
-    ] == expected
+    assert [f"{s.signature}:{s.evidence.removeprefix('raw/launch.log:')}{times[s.count]}" for s in seen] == expected
 
 
 def test_of_a_very_long_log_beginning_and_end_are_searched_and_a_line_without_an_end_in_pieces(folder, monkeypatch):

@@ -11,11 +11,8 @@ SQUEUE = (FIXTURES / "slurm/squeue-states.txt").read_text().splitlines()[1:]
 
 def nodes() -> dict[str, Node]:
     seen = slurm.nodes((FIXTURES / "slurm/nodes-six-states.txt").read_text(), "f").observations
-    return {
-        observation.subject: Node(str(observation.value), observation.why)
-        for observation in seen
-        if observation.quantity == "slurm.node.state"
-    }
+    states = (each for each in seen if each.quantity == "slurm.node.state")
+    return {each.subject: Node(str(each.value), each.why) for each in states}
 
 
 def reasons() -> list[str]:
@@ -41,18 +38,15 @@ def test_a_node_that_slurm_does_not_know_is_said_so():
 
 
 def test_without_names_the_nodes_that_cannot_take_jobs_are_listed():
-    text = explain(
-        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", nodes()
-    )
+    reason = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    text = explain(reason, nodes())
     assert "n3: " in text
     assert "n5" not in text
 
 
 def test_scontrol_writes_blanks_as_underscores():
-    assert (
-        cause_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions")
-        is CAUSES[0]
-    )
+    reason = "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions"
+    assert cause_of(reason) is CAUSES[0]
     assert named_nodes("ReqNodeNotAvail,_UnavailableNodes:n3") == ["n3"]
 
 

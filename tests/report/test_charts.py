@@ -30,13 +30,9 @@ def sent(source: str, target: str, speed: float) -> Observation:
 def a_fleet(count: int, rounds: int = 6) -> tuple[list[str], list[Observation]]:
     """All healthy but SLOW, which sends at a tenth."""
     nodes = [f"n{number}" for number in range(count)]
-    seen = [
-        sent(source, target, 4.0 if source == SLOW else 46.0)
-        for pairs_of_round in in_advance(nodes, rounds)
-        for pair in pairs_of_round
-        for source, target in (pair, tuple(reversed(pair)))
-    ]
-    return nodes, seen
+    met = [pair for pairs_of_round in in_advance(nodes, rounds) for pair in pairs_of_round]
+    ways = [way for pair in met for way in (pair, tuple(reversed(pair)))]
+    return nodes, [sent(source, target, 4.0 if source == SLOW else 46.0) for source, target in ways]
 
 
 S = TypeVar("S")
@@ -65,21 +61,16 @@ def test_one_number_alone_has_an_axis_too():
 
 
 def curve_of(*speeds: float, scale: str = "2-nodes") -> list[Observation]:
-    return [
-        observed(f"nccl.all_reduce.busbw@{size}", scale, speed)
-        for size, speed in zip(("8KiB", "16MiB", "8GiB"), speeds, strict=False)
-    ]
+    of_size = zip(("8KiB", "16MiB", "8GiB"), speeds, strict=False)
+    return [observed(f"nccl.all_reduce.busbw@{size}", scale, speed) for size, speed in of_size]
 
 
 def test_a_floor_stands_at_its_size_and_a_ceiling_across_the_whole_figure():
     [drawn] = bandwidth.draw(curve_of(0.1, 30.0, 380.0), profile.load("h100-8x400g"))
-    floor, ceiling = (
-        next(line for line in of_kind(drawn, Line) if line.style == style and line.title)
-        for style in ("floor", "ceiling")
-    )
+    titled = [line for line in of_kind(drawn, Line) if line.title]
+    floor, ceiling = (next(line for line in titled if line.style == style) for style in ("floor", "ceiling"))
     [measured] = named(drawn)
-    at = measured.points[-1][0]
-    assert floor.points[0][0] < at <= floor.points[1][0] + 1
+    assert floor.points[0][0] < measured.points[-1][0] <= floor.points[1][0] + 1
     assert (ceiling.points[0][0], ceiling.points[1][0]) == (54.0, 360.0)
     assert "8GiB" in floor.title and "the ceiling" in ceiling.title
     assert {floor.title, ceiling.title, "2-nodes", "8KiB"} <= set(words(drawn))
@@ -207,10 +198,8 @@ def test_of_very_many_bandwidths_those_nearest_to_their_floors_are_shown_and_the
 def closed_run(phase: str, opened: str, closed: str, *outcomes: Outcome) -> Judged:
     verdicts = [a_verdict("discovery.kernel", f"n{number}", outcome) for number, outcome in enumerate(outcomes)]
     run = a_run(phase, plan={}).model_copy(update={"opened_at": opened})
-    forged, at = (
-        observed(CLOSED_AT, "job", value, "text", where)
-        for value, where in (("tomorrow", "raw/x.jsonl:1"), (closed, CLOSED_AT_IN))
-    )
+    places = (("tomorrow", "raw/x.jsonl:1"), (closed, CLOSED_AT_IN))
+    forged, at = (observed(CLOSED_AT, "job", value, "text", where) for value, where in places)
     return judged_of(*verdicts, run=run, observations=(forged, at))
 
 
@@ -224,5 +213,4 @@ def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first():
     assert bars == [(0.0, 25.0, 60.0), (75.0, 25.0, 60.0)]
     assert (made.begin, made.end) == ("2026-01-01 00:00 UTC", "2026-01-01 00:04 UTC")
     assert [step.wrong for step, _, _ in made.steps] == ["", "n0: observed 1, expected 2; and 1 more"]
-    shown = page.render(gathered(*runs))
-    assert '<span class="when-fail" style="left: 75.00%; width: 25.00%">' in shown
+    assert '<span class="when-fail" style="left: 75.00%; width: 25.00%">' in page.render(gathered(*runs))

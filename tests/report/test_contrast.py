@@ -12,7 +12,6 @@ from loops import for_each
 AA = 4.5
 CSS = "".join((render.TEMPLATES / name).read_text() for name in ("figure.css", "style.css"))
 SCHEMES = dict(zip(("light", "dark"), re.findall(r":root \{([^}]*)\}", CSS), strict=True))
-BLOCKS = re.findall(r"([^{}]+)\{([^{}]*)\}", CSS)
 
 
 def luminance(colour: str) -> float:
@@ -39,9 +38,8 @@ def test_text_on_the_page_and_on_cards(scheme):
 def test_badges_and_squares():
     coloured = {
         selector.strip(): (ground[1], text[1])
-        for selector, rules in BLOCKS
+        for selector, rules in re.findall(r"([^{}]+)\{([^{}]*)\}", CSS)
         if (ground := re.search(r"background: (#\w+)", rules)) and (text := re.search(r"(?<!-)color: (#\w+)", rules))
     }
     assert {".pass", ".warn", ".incomplete", ".fail"} <= set(coloured)
-    low = {name: f"{contrast(*pair):.1f}" for name, pair in coloured.items() if contrast(*pair) < AA}
-    assert low == {}
+    assert {name: f"{contrast(*pair):.1f}" for name, pair in coloured.items() if contrast(*pair) < AA} == {}

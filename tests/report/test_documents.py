@@ -112,8 +112,7 @@ def test_tables_are_aligned_for_a_terminal_as_far_as_they_fit():
 def test_a_line_of_a_drain_command_cannot_end_its_block_of_code():
     run = a_run("discovery", ["n0", "n`1"], plan={})
     bad = a_verdict("discovery.kernel_log.xid", "n`1", Outcome.FAIL, "1").model_copy(update={"action": Action.REBOOT})
-    text = document.playbook(gathered(judged_of(bad, run=run)))
-    assert text.count("```") == 2
+    assert document.playbook(gathered(judged_of(bad, run=run))).count("```") == 2
 
 
 def test_the_verb_writes_it_with_links_from_where_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str], refused):
@@ -123,8 +122,7 @@ def test_the_verb_writes_it_with_links_from_where_it_lies(tmp_path: Path, capsys
     document_of_it.parent.mkdir()
     assert main(["report", str(folder), "--markdown", str(document_of_it)]) == 2, "nothing arrived"
     assert str(document_of_it) in capsys.readouterr().out
-    written = document_of_it.read_text()
-    assert f"(../validation/results/discovery/{folder.name}/report.md)" in written
+    assert f"(../validation/results/discovery/{folder.name}/report.md)" in document_of_it.read_text()
     assert "--force" in refused("report", folder, "--markdown", document_of_it)
 
 
@@ -145,14 +143,12 @@ def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_w
     ]
     rows = dict(system.table(judged_of(run=a_run("discovery", ["n0", "n1"], plan={}), observations=tuple(seen))))
     assert next(iter(rows)) == "kernel"
-    assert rows["network"] == (
-        "network interfaces: 8 × mlx5_core, 400000 Mb/s full duplex, MTU 9000, default route over igb"
-    )
+    network = "8 × mlx5_core, 400000 Mb/s full duplex, MTU 9000, default route over igb"
+    assert rows["network"] == f"network interfaces: {network}"
     assert rows["processor"] == "layout of the cores: sockets 2, cores 96, threads 192, NUMA nodes 2, SMT on"
     assert (rows["GPUs"], rows["topology"]) == ("MIG: off", "GPUs and NICs: 8 GPUs, NV18 between them")
     assert rows["mounts"] == "HF_HOME: ~/.cache/huggingface: nfs4 srv:/home rw"
-    says = "gpu (default): State UP, TotalNodes 16, MaxTime 2-00:00:00, OverSubscribe EXCLUSIVE"
-    assert rows["partitions"] == says
+    assert rows["partitions"] == "gpu (default): State UP, TotalNodes 16, MaxTime 2-00:00:00, OverSubscribe EXCLUSIVE"
 
 
 @case_for_each(
@@ -169,9 +165,6 @@ def test_names_of_nodes_stay_readable_and_nothing_becomes_a_link(words: str, saf
 # --- the evidence that the benchmark makes up has a fact for every gate: its page shows a fleet, and no gap
 
 
-LINES_OF_A_SCREEN = 50
-
-
 def fleet_module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("fleet", REPOSITORY / "validation/benchmarks/judge_and_report.py")
     assert spec is not None and spec.loader is not None
@@ -182,9 +175,8 @@ def fleet_module() -> ModuleType:
 
 def test_the_report_of_a_fleet_fits_two_screens_and_begins_with_what_failed_and_what_the_nodes_are(tmp_path) -> None:
     """It had a row for each node and gate: 1,138 lines for 16 nodes, of which one mattered."""
-    judged = judge_folder(fleet_module().made_up_run(16, tmp_path)[0])
-    text = document.run(judged)
-    assert len(text.splitlines()) <= 2 * LINES_OF_A_SCREEN
+    text = document.run(judge_folder(fleet_module().made_up_run(16, tmp_path)[0]))
+    assert len(text.splitlines()) <= 100  # two screens
     bad, inventory, good = map(text.index, ("- **FAIL** gpu-00-08: ", "| GPU: NVIDIA H100", "## What passed"))
     assert bad < inventory < good < 3000
     assert "GPU: NVIDIA H100 80GB HBM3; GPUs of a node: 8; MIG: off; memory of a GPU: 80 GiB;" in text

@@ -86,17 +86,14 @@ def test_no_name_reaches_a_shell_or_another_option():
         assert proposal.command is None, name
         assert proposal.line.startswith("#")
     (proposal,) = drain.proposals([judged(a_verdict("discovery.gpu.count", "n1"))])
-    reason = proposal.command[-1]
-    assert re.fullmatch(r"Reason=[A-Za-z0-9 ._:/,;()+=-]+", reason)
-    echoed = ran(["bash", "-c", f"printf '%s\\n' {proposal.line}"], check=True)
-    assert echoed.stdout.splitlines() == proposal.command
+    assert re.fullmatch(r"Reason=[A-Za-z0-9 ._:/,;()+=-]+", proposal.command[-1])
+    assert ran(["bash", "-c", f"printf '%s\\n' {proposal.line}"], check=True).stdout.splitlines() == proposal.command
 
 
 def test_nodes_with_one_reason_are_one_command_and_one_list_to_exclude():
     nodes = tuple(f"n{number}" for number in range(32))
     bad = [a_verdict("discovery.gpu.count", node) for node in ("n1", "n2", "n3", "n4", "n9")]
-    run = judged(*bad, a_verdict("discovery.shm", "n9"), nodes=nodes)
-    keep = keep_away_of(run)
+    keep = keep_away_of(judged(*bad, a_verdict("discovery.shm", "n9"), nodes=nodes))
     assert len(keep.lines) == 2
     assert shlex.split(keep.lines[0])[2] == "NodeName=n1,n2,n3,n4"
     assert shlex.split(keep.lines[1])[2] == "NodeName=n9"

@@ -48,9 +48,8 @@ def lines(collection: Collection, name: str) -> list[str]:
 
 
 def test_what_was_measured_is_given_with_its_limit_and_the_labels_of_its_place():
-    run = judged(
-        measured(BUSBW, "2-nodes", 392.5, 380.0, "8GiB"), measured(TFLOPS, "n1/gpu3", 640.0, 600.0), phase="smoke"
-    )
+    bandwidth, tflops = measured(BUSBW, "2-nodes", 392.5, 380.0, "8GiB"), measured(TFLOPS, "n1/gpu3", 640.0, 600.0)
+    run = judged(bandwidth, tflops, phase="smoke")
     place = f'phase="smoke",gate="{BUSBW}",subject="2-nodes",node="",gpu="",at="8GiB",unit="GB/s"'
     assert lines(gathered(run), "bringup_observed")[0] == f"bringup_observed{{{place}}} 392.5"
     assert lines(gathered(run), "bringup_limit")[0] == f"bringup_limit{{{place}}} 380"
@@ -133,11 +132,8 @@ def test_the_reader_of_prometheus_own_client_reads_all_gauges_each_series_once_w
 
 
 def test_junit_counts_failures_errors_and_skips_apart_names_a_phase_once_and_takes_any_text():
-    rows = (
-        ("kernel", "n1", Outcome.INCOMPLETE),
-        ("kernel", "n0", Outcome.PASS),
-        ("gpu.persistence", "n0", Outcome.WARN),
-    )
+    warned = ("gpu.persistence", "n0", Outcome.WARN)
+    rows = (("kernel", "n1", Outcome.INCOMPLETE), ("kernel", "n0", Outcome.PASS), warned)
     bad = [a_verdict(f"discovery.{gate}", node, outcome) for gate, node, outcome in rows]
     bad = [a_verdict("discovery.gpu.count", "n1", observed=EVIL), *bad]
     left_out = NotApplicable(gate="discovery.gpu.ecc", reason="no GPU")
@@ -147,9 +143,8 @@ def test_junit_counts_failures_errors_and_skips_apart_names_a_phase_once_and_tak
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["5", "1", "1", "1"]
     assert len(suite.findall("testcase")) == 5
     assert "<script>" in suite.find("testcase/failure").get("message")
-    assert [case.get("classname") for case in (suite[0], smoke[0])] == [
-        f"{at}discovery.gpu.count" for at in ("", "smoke.")
-    ]
+    names = [case.get("classname") for case in (suite[0], smoke[0])]
+    assert names == [f"{at}discovery.gpu.count" for at in ("", "smoke.")]
     assert "<script>" in missing.find("testcase/error").get("message")
     assert questions.get("name") == "the six questions"
     for count in ("tests", "failures", "errors"):

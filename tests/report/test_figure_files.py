@@ -24,8 +24,7 @@ EVIL = 'n0"/></text></style><script>a&b</script>]]>--><!--\x1b[2J\udc80\ufffe'
 def judged(folder: Path, *observations: Observation, samples: str, nodes: tuple[str, ...] = ("n0", "n1")) -> Judged:
     (folder / "raw").mkdir()
     (folder / "raw/monitor.csv").write_text(samples)
-    made = judged_of(run=a_run("nccl_pairwise", nodes, plan={}), observations=observations)
-    return replace(made, folder=folder)
+    return replace(judged_of(run=a_run("nccl_pairwise", nodes, plan={}), observations=observations), folder=folder)
 
 
 def a_line(title: str = "t") -> Drawing:
@@ -33,11 +32,8 @@ def a_line(title: str = "t") -> Drawing:
 
 
 def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
-    speeds = [
-        observed(f"nccl.all_reduce.busbw@{size}", scale, speed)
-        for scale in ("1-node", "2-nodes")
-        for size, speed in zip(SIZES, (0.1, 1.0), strict=True)
-    ]
+    of_size = [(scale, *of_one) for scale in ("1-node", "2-nodes") for of_one in zip(SIZES, (0.1, 1.0), strict=True)]
+    speeds = [observed(f"nccl.all_reduce.busbw@{size}", scale, speed) for scale, size, speed in of_size]
     samples = (FIXTURES / "monitor.csv").read_text()
     drawn = sheet.draw(judged(tmp_path, *speeds, observed("pair.bandwidth", "n0->n1", 4.0), samples=samples))
     assert [name for _, name in drawn] == ["curves.svg", "pairs.svg", "timelines.svg"]

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import factory
 from bringup.drill.evidence import Drilled
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile
@@ -13,18 +14,7 @@ from bringup.kernel.records import Answer, ClaimAnswer, Decision, Headline, Kind
 from bringup.report import next_steps, page, text
 from bringup.report.collection import Collection, headline
 from bringup.report.links import nowhere
-from factory import (
-    GPU_CLUSTER,
-    LOCAL_CLUSTER,
-    a_drill_result,
-    a_run,
-    a_verdict,
-    drilled,
-    gathered,
-    healthy,
-    judged_of,
-    playbook,
-)
+from factory import GPU_CLUSTER, a_drill_result, a_run, a_verdict, drilled, gathered, healthy, judged_of, playbook
 from loops import for_each
 
 
@@ -38,7 +28,7 @@ def of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Headline:
 
 def test_a_healthy_run_on_placeholders_is_no_pass_and_a_healthy_gpu_cluster_lacks_only_the_drills():
     """The page said PASS, in green, of a cluster without any GPU."""
-    made = of(*playbook(2, LOCAL_CLUSTER))
+    made = of(*playbook(2, factory.LOCAL_CLUSTER))
     assert text.headline(made) == "NOT PROVEN: nothing failed; no GPU, NCCL or fabric was seen at work"
     assert made.decision is Decision.OPEN
     made = of(*playbook(4, GPU_CLUSTER))
@@ -116,13 +106,9 @@ def test_phases_that_did_not_run_are_what_is_missing_with_the_minutes_to_expect(
 
 
 def test_a_failure_is_refused_and_names_nodes_and_gates_of_the_whole():
-    run = judged_of(
-        a_verdict("discovery.gpu.count", "n1"),
-        a_verdict("discovery.gpu.count", "n0", Outcome.PASS),
-        a_verdict("discovery.slurm.proctrack", "job"),
-        run=a_run("discovery"),
-    )
-    made = of(run)
+    passed = a_verdict("discovery.gpu.count", "n0", Outcome.PASS)
+    bad = (a_verdict("discovery.gpu.count", "n1"), passed, a_verdict("discovery.slurm.proctrack", "job"))
+    made = of(judged_of(*bad, run=a_run("discovery")))
     assert (made.mark, made.decision) == (Mark.FAIL, Decision.REFUSE)
     assert made.because == "1 broken: n1; not of one node: Processes can outlive their job"
 
@@ -187,9 +173,8 @@ def number(name: str, value: float | str, limit: float | None, rule: str = "at_l
 
 
 def tile(*numbers: Measured, mark: Mark = Mark.PASS, reservations: tuple[str, ...] = ()) -> page.Tile:
-    claim = ClaimAnswer(
-        claim="c", says="s", mark=mark, numbers=list(numbers), verdicts=1, nodes=["n0"], gpus_per_node=8, why=None
-    )
+    about = {"mark": mark, "numbers": list(numbers), "why": None}
+    claim = ClaimAnswer(claim="c", says="s", verdicts=1, nodes=["n0"], gpus_per_node=8, **about)
     answer = Answer(question=4, mark=mark, line="the line", reservations=list(reservations), claims=[claim])
     return page.tiles([answer])[0]
 
@@ -220,8 +205,7 @@ def test_the_number_is_the_one_nearest_to_its_limit_else_the_statements_are_coun
 
 def test_what_failed_says_its_line_and_what_is_not_proven_says_why_in_whole_words():
     rehearsed = tile(mark=Mark.NOT_PROVEN, reservations=("not proven: x", "more"))
-    reasons = [shown.reason for shown in (tile(mark=Mark.FAIL), rehearsed, tile())]
-    assert reasons == ["the line", "not proven: x", ""]
+    assert [shown.reason for shown in (tile(mark=Mark.FAIL), rehearsed, tile())] == ["the line", "not proven: x", ""]
     long = tile(mark=Mark.NOT_PROVEN, reservations=("word " * 40,)).reason
     assert long.endswith("word …")
     assert len(long) <= page.MOST + 2

@@ -16,6 +16,7 @@ from loops import for_each
 from runs_for_tests import discovery
 from trained_runs import RECORDS, change
 
+DISCOVERIES = "validation/results/discovery"
 OLD, NEW = "20261126-090000-000001", "20261127-090000-000002"
 
 
@@ -60,10 +61,7 @@ def test_a_run_is_found_by_name_by_last_and_by_a_file_of_it(tree: Path):
 @for_each(
     ("20261126-090000-000003", f"no run is called so; did you mean {OLD}?; the newest are {NEW} (playbook); {OLD}"),
     ("notes.txt", "is a file of no run; the newest are"),
-    (
-        "validation/results/discovery",
-        f"the folder of several runs; name one of them: validation/results/discovery/{NEW} is",
-    ),
+    (DISCOVERIES, f"the folder of several runs; name one of them: {DISCOVERIES}/{NEW} is"),
     ("validation", "holds no run; the newest are"),
 )
 def test_who_names_no_run_reads_which_there_are(tree: Path, capsys: pytest.CaptureFixture[str], name: str, says: str):
@@ -144,8 +142,7 @@ def test_a_verb_that_is_misspelt_gets_a_guess_and_not_all_verbs(capsys):
 def test_bringup_alone_says_what_to_do_first(capsys):
     code, text = answer_of(capsys)
     assert code == 2, "nothing was asked, so nothing was answered"
-    verbs = re.findall(r"^  bringup (\S+)", text, re.MULTILINE)
-    assert verbs == ["site", "doctor", "run", "run"]
+    assert re.findall(r"^  bringup (\S+)", text, re.MULTILINE) == ["site", "doctor", "run", "run"]
 
 
 def test_half_the_name_of_a_profile_names_those_that_begin_so(capsys):
@@ -163,8 +160,7 @@ def test_a_copy_of_a_run_counts_once(capsys, tmp_path, monkeypatch):
 
 def test_the_hint_of_a_judgement_by_another_profile_explains_that_judgement(capsys, tmp_path, monkeypatch):
     """judge said FAIL, and the explanation that it named said PASS."""
-    run = discovery(tmp_path, monkeypatch)
-    code, judged = answer_of(capsys, "judge", run, "--profile", "h100-8x400g")
+    code, judged = answer_of(capsys, "judge", discovery(tmp_path, monkeypatch), "--profile", "h100-8x400g")
     assert code == 1
     hint = re.search(r"why: bringup (.*)", judged)
     assert hint is not None

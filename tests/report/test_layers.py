@@ -30,11 +30,8 @@ def ports(one_by_one: float = 390, together: float = 0.97, slow: float | None = 
 
 def runs(facts=(), pair: float = 370.0, scale: float = 360.0, step: float = 150.0):
     """Pairs, collectives on 2 nodes with a curve, and a recorded training whose busbw is `step`."""
-    pairs = judged_of(
-        a_verdict("nccl.pair.slowest", "job", PASS, "", value=pair),
-        run=a_run("nccl_pairwise", NODES, plan={}),
-        observations=tuple(facts),
-    )
+    slowest = a_verdict("nccl.pair.slowest", "job", PASS, "", value=pair)
+    pairs = judged_of(slowest, run=a_run("nccl_pairwise", NODES, plan={}), observations=tuple(facts))
     curve = [("64KiB", scale / 50), ("64MiB", scale)]
     collectives = judged_of(
         a_verdict("nccl.all_reduce.busbw", "2-nodes", PASS, "", value=scale),
@@ -61,23 +58,19 @@ def training(busbw: float):
     return judged_of(run=a_run("run_ddp_2node", NODES, plan={}), training=records)
 
 
+ALONE = "the slowest port alone, times their number. It has"
+ALL_AT_ONCE = "the same while all ports work. It has"
+
+
 @for_each(
     ({}, {"step": 340.0}, "No layer keeps less than 80 % of the one above it."),
-    (
-        {"slow": 40, "together": 0.1},
-        {"pair": 39, "scale": 38, "step": 35},
-        "the slowest port alone, times their number. It has 40 of the 400 GB/s",
-    ),
+    ({"slow": 40, "together": 0.1}, {"pair": 39, "scale": 38, "step": 35}, f"{ALONE} 40 of the 400 GB/s"),
     (
         {"one_by_one": 200, "together": 0.49},
         {"pair": 190.0, "scale": 185.0, "step": 170.0},
-        "the slowest port alone, times their number. It has 200 of the 400 GB/s",
+        f"{ALONE} 200 of the 400 GB/s",
     ),
-    (
-        {"together": 0.5},
-        {"pair": 195.0, "scale": 190.0, "step": 170.0},
-        "the same while all ports work. It has 200 of the 390 GB/s",
-    ),
+    ({"together": 0.5}, {"pair": 195.0, "scale": 190.0, "step": 170.0}, f"{ALL_AT_ONCE} 200 of the 390 GB/s"),
     ({}, {"pair": 13.0, "scale": 12.5, "step": 11.0}, "NCCL on the slowest pair of nodes. It has 13 of the 388 GB/s"),
     ({}, {"scale": 120.0, "step": 100.0}, "all_reduce on 2-nodes. It has 120 of the 370 GB/s"),
     ({}, {"step": 60.0}, "the same inside a step: DDP across nodes. It has 60 of the"),
@@ -91,8 +84,7 @@ def test_layers_that_were_not_measured_say_what_measures_them_and_ports_that_no_
     without_pairs = layers.waterfalls(runs()[1:])[0].rows
     by = "measured by: Pairs of nodes: which one, or which link, is slow"
     assert [row[1:] for row in without_pairs[:4]] == [("not measured", "", "", by)] * 4
-    one_by_one = [fact for fact in ports() if "together" not in fact.quantity]
-    of_pair = layers.waterfalls(runs(one_by_one))[0].layers[3]
+    of_pair = layers.waterfalls(runs([fact for fact in ports() if "together" not in fact.quantity]))[0].layers[3]
     assert of_pair.kept == 370 / 390  # of the layer above that was measured
     no_port = layers.waterfalls(runs([observed("rail.ports", node, 0, "count") for node in NODES]))[0]
     assert next(row[0] for row in no_port.rows) == "NCCL on the slowest pair of nodes"

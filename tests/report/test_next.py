@@ -26,12 +26,8 @@ NODES = ("n0", "n1", "n2")
 def guides(monkeypatch) -> None:
     """Two gates that share their commands."""
     for gate in (GATE, OTHER):
-        guide = Guide(
-            title="t",
-            page="01-environment",
-            action=Action.RESET,
-            next=("look at {run} {node} {nodes} {node_count} {gpus} {profile}", "bringup why {job}"),
-        )
+        looks = ("look at {run} {node} {nodes} {node_count} {gpus} {profile}", "bringup why {job}")
+        guide = Guide(title="t", page="01-environment", action=Action.RESET, next=looks)
         monkeypatch.setitem(GATES, gate, GATES[gate].model_copy(update={"guide": guide}))
 
 
@@ -53,16 +49,12 @@ def test_a_node_that_is_only_incomplete_is_not_among_those_that_failed():
     assert [finding.subjects for finding in card.findings] == ["discovery: n1"]
     shown = page.render(gathered(judged(open_end, failed)))
     shown = shown[shown.index('<h2 id="next"') : shown.index('<h2 id="questions"')]
-    accused = re.findall(r'<td class="where">([^<]*)</td>', shown)
-    assert accused == ["n1"]
+    assert re.findall(r'<td class="where">([^<]*)</td>', shown) == ["n1"]
 
 
 def test_of_several_runs_those_that_failed_are_named_and_phases_that_found_one_cause_share_a_card():
-    runs = [
-        judged(a_verdict(GATE, "n0", Outcome.INCOMPLETE), name="a"),
-        judged(a_verdict(GATE, "n2", Outcome.FAIL), name="b", folder="/nowhere/b"),
-    ]
-    [card] = cards(*runs)
+    incomplete, failed = a_verdict(GATE, "n0", Outcome.INCOMPLETE), a_verdict(GATE, "n2", Outcome.FAIL)
+    [card] = cards(*[judged(incomplete, name="a"), judged(failed, name="b", folder="/nowhere/b")])
     assert card.subjects == "n2"
     assert "/nowhere/b" in card.commands[0]
     again = judged(a_verdict(GATE, "n1"))
@@ -71,11 +63,8 @@ def test_of_several_runs_those_that_failed_are_named_and_phases_that_found_one_c
 
 
 def test_gates_that_share_a_guide_are_one_card_and_their_commands_appear_once():
-    both = [
-        a_verdict(gate, node).model_copy(update={"action": Action.RESET})
-        for gate, node in ((GATE, "n1"), (OTHER, "n2"))
-    ]
-    [card] = cards(judged(*both))
+    two = (a_verdict(gate, node) for gate, node in ((GATE, "n1"), (OTHER, "n2")))
+    [card] = cards(judged(*[verdict.model_copy(update={"action": Action.RESET}) for verdict in two]))
     assert [finding.gate for finding in card.findings] == [GATE, OTHER]
     assert (card.subjects, card.action, len(card.commands)) == ("n1, n2", "reset", 1)
     [card] = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n2", Outcome.WARN)))
@@ -95,8 +84,7 @@ def test_a_dead_node_is_one_card_however_many_gates_are_open():
 def test_a_command_that_two_causes_share_stands_in_the_first_card(monkeypatch):
     guide = GATES[OTHER].guide.model_copy(update={"title": "another"})
     monkeypatch.setitem(GATES, OTHER, GATES[OTHER].model_copy(update={"guide": guide}))
-    page_cards = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
-    assert [len(card.commands) for card in page_cards] == [1, 0]
+    assert [len(card.commands) for card in cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))] == [1, 0]
 
 
 def test_places_are_filled_from_the_run_and_what_is_not_known_is_left_out():
@@ -182,9 +170,8 @@ def test_one_thing_that_is_not_known_is_one_card_for_all_gates_that_wait_for_it(
     """A kernel log that is closed to users."""
     why = "not found out: the kernel log cannot be read"
     gates = ("discovery.kernel_log.xid", "load.kernel_log")
-    [card] = cards(
-        judged(*(a_verdict(g, "n1", Outcome.INCOMPLETE, "nothing", kind=Kind.UNKNOWN, cause=why) for g in gates))
-    )
+    silent = {"outcome": Outcome.INCOMPLETE, "observed": "nothing", "kind": Kind.UNKNOWN, "cause": why}
+    [card] = cards(judged(*(a_verdict(gate, "n1", **silent) for gate in gates)))
     assert [finding.gate for finding in card.findings] == [*gates]
 
 

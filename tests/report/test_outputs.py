@@ -116,9 +116,7 @@ def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_pat
 
 
 def test_a_node_called_like_markup_and_an_unreadable_monitor_do_not_end_the_judgement(run, monkeypatch, capsys):
-    monitor = run / "raw/monitor.csv"
-    lines = (FIXTURES / "monitor.csv").read_text().replace("n0", "<x>&")
-    monitor.write_text(lines)
+    (run / "raw/monitor.csv").write_text((FIXTURES / "monitor.csv").read_text().replace("n0", "<x>&"))
     assert main(["judge", str(run)]) == 2  # it came after the run was closed
     assert "![" in (run / "report.md").read_text()
     assert "report:" in capsys.readouterr().out
@@ -131,7 +129,6 @@ def test_a_node_called_like_markup_and_an_unreadable_monitor_do_not_end_the_judg
 
     monkeypatch.setattr(os, "open", unreadable)  # of a file that root may always read
     assert main(["judge", str(run)]) == 2
-    out = capsys.readouterr().out
-    assert "raw/monitor.csv: cannot be read: Permission denied" in out
+    assert "raw/monitor.csv: cannot be read: Permission denied" in capsys.readouterr().out
     assert main(["report", str(run)]) == 2
     assert (run / "report.html").exists()

@@ -43,12 +43,9 @@ def test_a_fact_is_that_of_most_nodes_and_the_others_are_named_with_theirs():
 
 
 def test_what_only_the_parts_of_a_node_say_is_counted_and_the_node_as_a_whole_goes_first():
-    parts = [
-        observed(quantity, f"{node}/{part}", value, "text")
-        for node in ("n0", "n1")
-        for part in ("a", "b")
-        for quantity, value in (("discovery.rdma.rate", "400 Gb/sec"), ("discovery.gpu.model", "of a part"))
-    ]
+    both = (("discovery.rdma.rate", "400 Gb/sec"), ("discovery.gpu.model", "of a part"))
+    places = [f"{node}/{part}" for node in ("n0", "n1") for part in ("a", "b")]
+    parts = [observed(quantity, place, value, "text") for place in places for quantity, value in both]
     run = judged(nodes=("n0", "n1"), observations=(*parts, *seen("discovery.gpu.model", n0="H100", n1="H100")))
     known = [(fact.what, fact.value) for fact in system.facts([run])]
     assert known == [("GPU", "H100"), ("RDMA ports", "2 × 400 Gb/sec")]
@@ -67,8 +64,7 @@ def test_who_differs_is_named_in_short_and_of_two_neither_is_the_usual_one(quant
 
 
 def test_what_nobody_could_find_out_is_not_a_fact_and_equal_nodes_are_no_table():
-    nobody = judged(observations=tuple(seen("discovery.gpu.driver", n0=None, n1=None, n2=None)))
-    assert system.facts([nobody]) == []
+    assert system.facts([judged(observations=tuple(seen("discovery.gpu.driver", n0=None, n1=None, n2=None)))]) == []
     equal = judged(observations=tuple(seen("discovery.kernel", n0="6.8", n1="6.8", n2="6.8")))
     assert "Nodes that differ" not in page.render(gathered(equal))
 
@@ -92,9 +88,8 @@ def test_a_square_has_the_worst_outcome_of_its_node_and_a_link_accuses_no_node()
 
 def test_of_a_thousand_nodes_the_rows_with_a_broken_one_are_shown_and_all_others_counted():
     nodes = tuple(f"rack{rack}-n{number:02}" for rack in range(4) for number in range(256))
-    run = judged(
-        *(a_verdict(GATE, node, Outcome.FAIL if node == "rack2-n70" else Outcome.PASS) for node in nodes), nodes=nodes
-    )
+    outcomes = {node: Outcome.FAIL if node == "rack2-n70" else Outcome.PASS for node in nodes}
+    run = judged(*(a_verdict(GATE, node, outcome) for node, outcome in outcomes.items()), nodes=nodes)
     text = page.render(gathered(run))
     assert text.count(' class="node ') == fleet.ROW
     assert 'class="node fail" title="rack2-n70: fail: observed 1, expected 2 [discovery.gpu.count]">F</a>' in text
@@ -128,9 +123,8 @@ def with_evidence(folder: Path) -> Judged:
     (folder / "checkpoints/large.bin").write_text("x")
     (folder / "link").symlink_to("/etc/hostname")
     (folder / "notes.txt").write_text("what the run did not write")
-    return replace(
-        judged(a_verdict(GATE, "n0", Outcome.PASS), a_verdict(GATE, "n1", evidence="raw/gone.jsonl:3")), folder=folder
-    )
+    bad = a_verdict(GATE, "n1", evidence="raw/gone.jsonl:3")
+    return replace(judged(a_verdict(GATE, "n0", Outcome.PASS), bad), folder=folder)
 
 
 def addresses(text: str) -> list[str]:
@@ -154,13 +148,11 @@ def test_an_archive_holds_the_page_and_what_its_links_lead_to_and_no_checkpoints
 
 
 def test_the_repair_list_has_the_causes_with_their_nodes_and_what_helps_and_each_sentence_once():
-    failed = [
-        a_verdict(gate, "n1").model_copy(update={"action": action, "fails": f"{gate} is wrong"})
-        for gate, action in ((GATE, Action.REBOOT), (OTHER, Action.CONFIGURE), ("discovery.shm", Action.CONFIGURE))
-    ]
+    actions = {GATE: Action.REBOOT, OTHER: Action.CONFIGURE, "discovery.shm": Action.CONFIGURE}
+    updates = {gate: {"action": action, "fails": f"{gate} is wrong"} for gate, action in actions.items()}
+    failed = [a_verdict(gate, "n1").model_copy(update=update) for gate, update in updates.items()]
     failed += [failed[0].model_copy(update={"subject": "n2"})]
-    warned = a_verdict("discovery.cpu.count", "n0", Outcome.WARN)
-    text = page.render(gathered(judged(*failed, warned)))
+    text = page.render(gathered(judged(*failed, a_verdict("discovery.cpu.count", "n0", Outcome.WARN))))
     head, _, below = text.partition('<div class="tiles">')
     rows = [words(f"<body>{row}") for row in head.split('<tr class="is-fail">')[1:]]
     assert rows[0].startswith(f"n1, n2 {GATE} is wrong {GATE} discovery: n1, n2")

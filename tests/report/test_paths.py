@@ -27,10 +27,8 @@ def tree_of(root: Path, monkeypatch) -> Path:
         shutil.move(made, runs[stem])
     folder = root / results.PLAYBOOKS / "p"
     folder.mkdir(parents=True)
-    steps = [
-        Step(phase=stem, folder=str(run.relative_to(root)), outcome=Outcome.PASS, blocks=False, seconds=1)
-        for stem, run in runs.items()
-    ]
+    passed = {"outcome": Outcome.PASS, "blocks": False, "seconds": 1}
+    steps = [Step(phase=stem, folder=str(run.relative_to(root)), **passed) for stem, run in runs.items()]
     playbook = Playbook(name="p", nodes=["n0", "n1"], profile="local-cpu", planned=list(runs), left_out=[], steps=steps)
     write_record(folder / "playbook.json", playbook)
     return folder
@@ -86,8 +84,7 @@ def test_a_run_that_is_missing_in_a_copy_is_not_taken_from_the_checkout(trees, c
 def test_compare_and_profile_take_a_playbook(trees, tmp_path, capsys, refused):
     _, copy = trees
     assert main(["compare", str(copy)]) == 0
-    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "  run_" in line]
-    assert len(rows) == len(TRAINED)
+    assert len([line.split()[0] for line in capsys.readouterr().out.splitlines() if "  run_" in line]) == len(TRAINED)
     assert main(["profile", "--from", str(copy), "-o", str(tmp_path / "measured.yaml")]) == 0
     for run in copy.parents[3].glob("validation/results/discovery/*"):
         shutil.rmtree(run)

@@ -3,7 +3,6 @@ else does."""
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from factory import a_verdict, an_entry, judged_of
 from programs import ran
 from runs_for_tests import FIXTURES, discovery, reseal
 from tiers import first, rest
-
-BRINGUP = [sys.executable, "-m", "bringup"]
 
 
 @pytest.fixture
@@ -68,13 +65,8 @@ def test_rich_does_not_end_us_with_the_code_of_a_failure():
 @pytest.mark.parametrize("verb", ["report", *rest("explain", "judge")])
 @pytest.mark.parametrize("encoding", first(["ascii", "latin-1"]))
 def test_a_locale_without_the_letters_changes_no_exit_code(failed, verb, encoding):
-    done = subprocess.run(
-        [*BRINGUP, verb, str(failed)],
-        env=os.environ | {"PYTHONIOENCODING": encoding},
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
+    command, how = [sys.executable, "-m", "bringup", verb, str(failed)], os.environ | {"PYTHONIOENCODING": encoding}
+    done = ran(command, env=how, text=False, timeout=120)
     assert done.returncode == 1, done.stderr
     assert b"FAIL" in done.stdout
     assert done.stderr == b""
@@ -96,8 +88,7 @@ def test_gates_are_data(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_explanation_is_data_with_its_commands(tmp_path, monkeypatch, capsys) -> None:
-    run = discovery(tmp_path, monkeypatch)
-    code = cli.main(["explain", str(run), "--json"])
+    code = cli.main(["explain", str(discovery(tmp_path, monkeypatch)), "--json"])
     [output] = json.loads(capsys.readouterr().out)
     assert (output["phase"], Outcome(output["outcome"]).exit_code) == ("discovery", code)
 

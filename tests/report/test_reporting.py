@@ -121,12 +121,10 @@ def test_a_text_of_a_record_is_made_safe_in_a_template_of_each_form():
 
 
 def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, capsys):
-    removed = Step(
-        phase="discovery", folder="validation/results/discovery/gone", outcome=Outcome.PASS, blocks=False, seconds=1
-    )
-    left = Step(
-        phase="smoke", folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run="needs more", seconds=0
-    )
+    passed = {"folder": "validation/results/discovery/gone", "outcome": Outcome.PASS, "blocks": False}
+    removed = Step(phase="discovery", seconds=1, **passed)
+    not_run = {"folder": None, "outcome": Outcome.INCOMPLETE, "blocks": True, "why_not_run": "needs more"}
+    left = Step(phase="smoke", seconds=0, **not_run)
     planned = ["discovery", "smoke", "run_1gpu"]
     playbook = Playbook(
         name="p", nodes=["n0"], profile="local-cpu", planned=planned, left_out=["too few nodes"], steps=[removed, left]

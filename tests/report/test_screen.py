@@ -24,9 +24,8 @@ def screen(*verdicts: Verdict) -> str:
 
 def test_numbers_without_a_limit_are_on_the_screen_with_what_they_are():
     """Sixty lines said that a profile declares no number, and none of them had it."""
-    busbw = a_verdict(
-        "nccl.all_reduce.busbw", "2-nodes", Outcome.NO_LIMIT, "1 GB/s (1MiB); 9 GB/s (16MiB)", kind=Kind.UNDECLARED
-    )
+    sizes = "1 GB/s (1MiB); 9 GB/s (16MiB)"
+    busbw = a_verdict("nccl.all_reduce.busbw", "2-nodes", Outcome.NO_LIMIT, sizes, kind=Kind.UNDECLARED)
     shown = screen(busbw.model_copy(update={"value": 9, "unit": "GB/s", "at": "16MiB"})).splitlines()
     assert "0 pass, 1 without a limit" in shown[0]
     assert "  MEASURED   nccl.all_reduce.busbw [2-nodes]: 9 GB/s at 16MiB" in shown
@@ -88,10 +87,8 @@ def test_what_cannot_be_known_is_one_line_however_many_gates_and_nodes_wait_for_
 
 def test_reasons_that_name_a_device_of_each_node_are_one_line():
     """Virtual machines tell no NUMA node of a GPU: four lines on four nodes, before."""
-    verdicts = [
-        unknown("smoke.cpu.near_gpu", f"n{number}", f"not found out: GPU-{number}: its NUMA node reads -1")
-        for number in range(4)
-    ]
+    why = "not found out: GPU-{0}: its NUMA node reads -1"
+    verdicts = [unknown("smoke.cpu.near_gpu", f"n{number}", why.format(number)) for number in range(4)]
     shown = view.not_known(verdicts)
     first = "GPU-0: its NUMA node reads -1; or not found out: GPU-1: its NUMA node reads -1; and 2 more reasons"
     assert f"smoke.cpu.near_gpu: not found out: {first} (4 nodes: n0, n1, n2, …)" in shown
@@ -119,10 +116,8 @@ def test_one_line_of_evidence_is_told_once_whatever_gates_judge_it():
 def test_a_phase_that_passed_shows_its_numbers_and_the_command_of_the_next_phase():
     """Nine commands by hand printed no bandwidth, and none said which one is next."""
     scales = [("1-node", 390.0), ("2-nodes", 94.0)]
-    verdicts = [
-        a_verdict("nccl.all_reduce.busbw", scale, Outcome.PASS, value=value, limit=80).model_copy(update={"at": "8GiB"})
-        for scale, value in scales
-    ]
+    gate, passed = "nccl.all_reduce.busbw", {"outcome": Outcome.PASS, "limit": 80}
+    verdicts = [a_verdict(gate, on, value=value, **passed).model_copy(update={"at": "8GiB"}) for on, value in scales]
     passed = judged_of(*verdicts, run=a_run("nccl_scaling", ["n0", "n1"]))
     shown = view.screen(Path("/x"), passed.run, passed.verdicts)
     assert "\n  measured: all_reduce 94 GB/s at 8GiB on 2-nodes, floor 80\n" in shown
@@ -143,8 +138,7 @@ def test_a_phase_that_passed_shows_its_numbers_and_the_command_of_the_next_phase
 )
 def test_the_next_phase_is_one_that_these_nodes_can_run(phase, nodes, command):
     run = a_run(phase, [f"n{number}" for number in range(nodes)])
-    verdicts = judged_of(a_verdict(outcome=Outcome.PASS), run=run).verdicts
-    assert view.View(run, verdicts).next.startswith(command)
+    assert view.View(run, judged_of(a_verdict(outcome=Outcome.PASS), run=run).verdicts).next.startswith(command)
 
 
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
@@ -162,10 +156,8 @@ def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_commo
 def test_what_is_not_applicable_takes_one_line_however_many_reasons_there_are():
     """Ten lines pushed the failures out of sight."""
     given = {"a": "no GPU", "b": "no GPU", "c": "one node"}
-    for gates, expected in (
-        ("ab", "  not applicable: no GPU: a, b"),
-        ("abc", "  not applicable: 3 checks; the report says why"),
-    ):
+    many = "  not applicable: 3 checks; the report says why"
+    for gates, expected in (("ab", "  not applicable: no GPU: a, b"), ("abc", many)):
         entries = [NotApplicable(gate=gate, reason=given[gate]) for gate in gates]
         verdicts = judged_of(a_verdict(), not_applicable=tuple(entries)).verdicts
         shown = view.screen(Path("/x"), a_run("smoke"), verdicts).splitlines()
@@ -228,8 +220,7 @@ def test_what_was_not_judged_gives_its_reason_first_and_nothing_that_was_not_see
     absent = a_verdict(ECC, "n0", Outcome.INCOMPLETE, "nothing", cause="no evidence arrived", evidence="none")
     assert text.sentence(absent) == "no evidence arrived"
     why = "not found out: the kernel log cannot be read"
-    unknown = a_verdict(ECC, "n0", Outcome.INCOMPLETE, "nothing", cause=why, kind=Kind.UNKNOWN)
-    assert text.sentence(unknown) == why
+    assert text.sentence(a_verdict(ECC, "n0", Outcome.INCOMPLETE, "nothing", cause=why, kind=Kind.UNKNOWN)) == why
     alone = judged("discovery.kernel", "n0", "6.8")
     assert alone.outcome is Outcome.INCOMPLETE
     assert text.sentence(alone) == "compared with too few: 1 of 1 are known (observed 6.8)"
@@ -289,9 +280,8 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
 def test_without_one_no_report_speaks_of_a_site():
     judged = judged_of(a_verdict(), run=run_at(None))
     screen, collection = view.screen(Path("/x"), judged.run, judged.verdicts), gathered(judged)
-    assert (
-        "site" not in f"{screen}{document.run(judged)}{page.render(collection)}{document.playbook(collection)}".lower()
-    )
+    documents = f"{screen}{document.run(judged)}{page.render(collection)}{document.playbook(collection)}"
+    assert "site" not in documents.lower()
 
 
 def test_markup_in_a_site_file_is_text():

@@ -40,25 +40,19 @@ def test_the_gpu_of_a_driver_message_is_marked_and_the_message_is_quoted(faulty)
         ("n1/GPU-a", "inventory.gpu.address", "0000:43:00.0", "text"),
         ("n1/GPU-b", "inventory.gpu.address", "0000:1b:00.0", "text"),
     ]
-    lines = (
-        {"probe": "inventory", "at": "n1", "subject": subject, "quantity": quantity, "value": value, "unit": unit}
-        for subject, quantity, value, unit in facts
-    )
+    names = ("subject", "quantity", "value", "unit")
+    lines = ({"probe": "inventory", "at": "n1"} | dict(zip(names, fact, strict=True)) for fact in facts)
     path = faulty / "raw/inventory.jsonl"
     inserted = "".join(f"1: {json.dumps(each)}\n" for each in lines)
-    before, at, after = path.read_text().partition(
-        '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "disc'
-    )
-    whole = re.sub(
-        '("at": "n1", "end": )([0-9]+)', lambda m: f"{m[1]}{int(m[2]) + len(facts)}", before + inserted + at + after
-    )
+    first_disc = '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "disc'
+    before, at, after = path.read_text().partition(first_disc)
+    text = before + inserted + at + after
+    whole = re.sub('("at": "n1", "end": )([0-9]+)', lambda m: f"{m[1]}{int(m[2]) + len(facts)}", text)
     path.write_text(whole.replace('kernel_log.xids", "value": 0', 'kernel_log.xids", "value": 1', 1))
     text = ticket.text("n1", [judge_folder(reseal(faulty))])
     assert f"`{says}`" in text
-    assert [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines() if "| GPU-" in line] == [
-        ["GPU-a", "yes"],
-        ["GPU-b", ""],
-    ]
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines() if "| GPU-" in line]
+    assert rows == [["GPU-a", "yes"], ["GPU-b", ""]]
     assert "A drained node starts no `srun`" in text
 
 
@@ -113,8 +107,7 @@ def test_the_line_is_the_one_that_evidence_counts_and_where_evidence_is_missing_
 
 @for_each("x/../../outside", "../outside", "..", ".outside", "a b", "/outside", "a\\b", "")
 def test_a_name_of_a_run_is_never_a_path(faulty, tmp_path, refused, name):
-    plan = json.loads((faulty / "run.json").read_text())
-    (faulty / "run.json").write_text(json.dumps({**plan, "name": name}))
+    (faulty / "run.json").write_text(json.dumps({**json.loads((faulty / "run.json").read_text()), "name": name}))
     into = tmp_path / "for the vendor"
     assert "not a valid Run: name: " in refused("ticket", "n1", reseal(faulty), "--folder", into)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]

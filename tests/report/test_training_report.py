@@ -100,9 +100,8 @@ def communicating(records: TrainingRecords, **changed: object) -> TrainingRecord
     measured = Communication(
         steps=3, step_s=0.1, total_s=[0.02, 0.03, 0.03, 0.04], exposed_s=[0.01, 0.02, 0.02, 0.03], collectives=[each]
     )
-    return changed_to(
-        records, **{"communication_share": 0.2, "communication": measured, "communication_reason": None, **changed}
-    )
+    known = {"communication_share": 0.2, "communication": measured, "communication_reason": None}
+    return changed_to(records, **known | changed)
 
 
 def changed_to(records: TrainingRecords, device: str = "cpu", **metrics: object) -> TrainingRecords:
@@ -128,9 +127,8 @@ def test_communication_in_training_stands_beside_that_of_the_collectives_alone()
 
 
 def a_collective(name: str) -> Judged:
-    return judged_of(
-        run=a_run("nccl_scaling", plan={}), observations=(observed(f"nccl.{name}.busbw@4MiB", "2-nodes", 1.0),)
-    )
+    facts = (observed(f"nccl.{name}.busbw@4MiB", "2-nodes", 1.0),)
+    return judged_of(run=a_run("nccl_scaling", plan={}), observations=facts)
 
 
 def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp_path: Path):
@@ -170,8 +168,7 @@ def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: P
 
 
 def test_of_a_gpu_the_allocator_shows_what_was_allocated_active_and_reserved_and_of_a_cpu_it_has_no_line():
-    run = a_training("run_fsdp_2node")
-    assert "GPU" not in lines(run)
+    assert "GPU" not in lines(a_training("run_fsdp_2node"))
     of_gpu: Any = SimpleNamespace(metrics=SimpleNamespace(memory=Memory(**GIB, device_active_gib=11.5)))
     assert made_of_several.gpu_memory(of_gpu) == "10.00 GiB allocated, 11.5 GiB active, 12 GiB reserved"
     earlier: Any = SimpleNamespace(metrics=SimpleNamespace(memory=Memory(**GIB)))
@@ -234,9 +231,8 @@ def test_strategies_are_compared_at_the_same_number_of_ranks_where_their_evidenc
     title, ddp, fsdp = "DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node")
     sentence = sentences(title, ddp, fsdp)
     assert "4 ranks on 2 nodes: FSDP made" in sentence
-    overlapped = (
-        "communication that nothing overlapped, of DDP 14.0 %: a step takes 177 ms longer, of which that explains"
-    )
+    longer = "a step takes 177 ms longer, of which that explains"
+    overlapped = f"communication that nothing overlapped, of DDP 14.0 %: {longer}"
     assert overlapped in sentence
     assert "its fullest rank held 25 % of the parameters" in sentence
     changed = a_training("run_fsdp_2node", **{"run.evidence": Outcome.INCOMPLETE})
@@ -274,12 +270,8 @@ def test_a_run_of_a_playbook_is_compared_with_ddp_of_the_same_playbook(tmp_path:
 
 def test_every_source_that_a_line_reads_is_there() -> None:
     chapters = layout().chapters.values()
-    every = [
-        each
-        for chapter in chapters
-        for line in chapter.values()
-        for each in ([line] if isinstance(line, str) else line)
-    ]
+    lists = ([line] if isinstance(line, str) else line for chapter in chapters for line in chapter.values())
+    every = [each for lines in lists for each in lines]
     sources = grouped(tuple(each.split(" ", 1)) if each.split(" ")[0] in KINDS else ("", each) for each in every)
     assert len(sources[""]) > 30
     for path in sources[""]:

@@ -71,8 +71,7 @@ def test_a_training_is_expected_to_take_what_its_model_takes_and_one_that_is_lat
     for options in ("", "--steps 24", "--model tiny --steps 24"):
         assert at_work.expected(one_gpu, ["n0"], options).after(17) == "17 s of 1 to 3 min"
     assert at_work.expected(one_gpu, ["n0"], "--model smollm3-3b").words == "4 to 52 min"
-    late = at_work.Expected(60, 300)
-    assert late.after(22 * 60, "357024") == "22 min, overdue since 17 min; bringup why 357024"
+    assert at_work.Expected(60, 300).after(22 * 60, "357024") == "22 min, overdue since 17 min; bringup why 357024"
     assert at_work.Expected(60, 60).after(100) == "100 s of about 60 s", "as slow as a busy machine is no fault"
 
 
@@ -85,9 +84,8 @@ def test_a_pair_is_counted_among_those_that_are_planned_and_a_scale_is_named(tre
 
 def test_a_dry_run_names_commands_nodes_and_minutes_and_what_is_kept_or_not_asked(tree: Path):
     request = playbook.Request(profile.load("h100-8x400g"), "h100-8x400g")
-    shown = playbook.dry_run(
-        request, ["discovery", "smoke", "run_1gpu"], ["run_hsdp_2node: needs 2 nodes"], ["smoke"], ["n0", "n1"]
-    )
+    phases, left_out = ["discovery", "smoke", "run_1gpu"], ["run_hsdp_2node: needs 2 nodes"]
+    shown = playbook.dry_run(request, phases, left_out, ["smoke"], ["n0", "n1"])
     assert "sbatch infrastructure-validation/scripts/discover-environment.sbatch" in shown
     assert "smoke_test.sh" not in shown
     [one_gpu] = [line for line in shown.splitlines() if line.startswith("run_1gpu")]

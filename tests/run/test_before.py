@@ -89,9 +89,17 @@ def with_host(**changed: object) -> Facts:
     return replace(healthy(), host=replace(HOST, **changed))  # type: ignore[arg-type]
 
 
+def with_folder(**changed: object) -> Facts:
+    return with_host(folder=replace(HOST.folder, **changed))  # type: ignore[arg-type]
+
+
 def with_site(**changed: object) -> Facts:
     facts = healthy()
     return replace(facts, site=AtSite(facts.site.site.model_copy(update=changed), facts.site.file))
+
+
+def in_a_container(runtime: str) -> Facts:
+    return with_site(container=Container(runtime=runtime, image="a.image"))
 
 
 def with_settings(**changed: str) -> Facts:
@@ -126,6 +134,7 @@ def test_a_healthy_site_has_nothing_to_do():
     assert doctor.exit_code(shown) == 0
 
 
+FOR_CPUS = with_host(torch=Torch("2.13.0+cpu", None))
 OTHER_ACCOUNTS = partition("AllowAccounts=ALL", "AllowAccounts=physics,teaching")
 FINDINGS: dict[str, tuple[Facts, str]] = {
     # what differs -> facts; the check: its mark: words of what it says or advises
@@ -185,14 +194,8 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
     "not propagated": (in_a_shell(SHELL, "NONE"), "limits: PASS: jobs get those of slurmd instead"),
     "aarch64 trays": (with_slurm(gres("=aarch64", "=x86_64")), "architecture: FAIL: aarch64 on 2 nodes"),
     "nodes without a word": (with_slurm(gres("", "Arch=x86_64 ")), "architecture: INCOMPLETE: no node has told"),
-    "no pyxis": (
-        with_site(container=Container(runtime="pyxis", image="a.sqsh")),
-        "containers: FAIL: --container-image",
-    ),
-    "apptainer elsewhere": (
-        with_site(container=Container(runtime="apptainer", image="a.sif")),
-        "containers: NOT ASKED: nodes may differ",
-    ),
+    "no pyxis": (in_a_container("pyxis"), "containers: FAIL: --container-image"),
+    "apptainer elsewhere": (in_a_container("apptainer"), "containers: NOT ASKED: nodes may differ"),
     "no environment": (with_host(interpreter=None), "python: FAIL: make venv"),
     "no torch": (with_host(torch=None), "torch: WARN: discovery runs"),
     "old driver": (
@@ -200,28 +203,19 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
         "torch: FAIL: TORCH_INDEX=https://download.pytorch.org/whl/cu126 make venv",
     ),
     "driver unknown": (replace(healthy(), driver=None), "torch: NOT ASKED: bringup run discovery"),
-    "a build for CPUs": (with_host(torch=Torch("2.13.0+cpu", None)), "torch: WARN: uses no GPU"),
-    "a build for CPUs before any run": (
-        replace(with_host(torch=Torch("2.13.0+cpu", None)), driver=None),
-        "torch: WARN: Slurm hands out GPUs",
-    ),
+    "a build for CPUs": (FOR_CPUS, "torch: WARN: uses no GPU"),
+    "a build for CPUs before any run": (replace(FOR_CPUS, driver=None), "torch: WARN: Slurm hands out GPUs"),
     "a build for CPUs where programs compute on the CPU": (
-        replace(with_host(torch=Torch("2.13.0+cpu", None)), driver=None, profile=catalogue.load_profile("local-cpu")),
+        replace(FOR_CPUS, driver=None, profile=catalogue.load_profile("local-cpu")),
         "torch: PASS: no run has seen a GPU driver",
     ),
     "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch: INCOMPLETE: not known which driver"),
-    "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder: WARN: a local filesystem"),
-    "exported disk": (with_host(folder=replace(HOST.folder, kind="xfs", is_exported=True)), "folder: PASS: exports it"),
-    "read-only": (with_host(folder=replace(HOST.folder, writes="Read-only file system")), "folder: FAIL: Read-only"),
-    "silent folder": (
-        with_host(folder=replace(HOST.folder, kind=None, writes="no answer")),
-        "folder: INCOMPLETE: no answer",
-    ),
-    "full": (with_host(folder=replace(HOST.folder, space_gib=3.0)), "room: WARN: 3 GiB free"),
-    "room unknown": (
-        with_host(folder=replace(HOST.folder, space_gib=None, of_space="it does not say")),
-        "room: INCOMPLETE: does not say",
-    ),
+    "local disk": (with_folder(kind="xfs"), "folder: WARN: a local filesystem"),
+    "exported disk": (with_folder(kind="xfs", is_exported=True), "folder: PASS: exports it"),
+    "read-only": (with_folder(writes="Read-only file system"), "folder: FAIL: Read-only"),
+    "silent folder": (with_folder(kind=None, writes="no answer"), "folder: INCOMPLETE: no answer"),
+    "full": (with_folder(space_gib=3.0), "room: WARN: 3 GiB free"),
+    "room unknown": (with_folder(space_gib=None, of_space="it does not say"), "room: INCOMPLETE: does not say"),
     "no site file": (replace(healthy(), site=None), "site file: WARN: bringup site --init"),
     "a wrong site file": (replace(healthy(), site=FileError("lab: partitoin: unknown")), "site file: FAIL: partitoin"),
     "a folder that is not there": (with_site(checkpoints="/nowhere/at/all"), "site file: FAIL: no such folder"),
@@ -272,9 +266,8 @@ def test_the_build_of_torch_is_read_without_importing_it(tmp_path: Path):
     folder = tmp_path / "lib/python3.12/site-packages/torch"
     folder.mkdir(parents=True)
     for text, cuda in (("cuda: Optional[str] = '13.0'\n", "13.0"), ("cuda: Optional[str] = None\n", None)):
-        (folder / "version.py").write_text(
-            f"__version__ = '2.13.0+x'\ndebug = False\n{text}hip: Optional[str] = None\n"
-        )
+        written = f"__version__ = '2.13.0+x'\ndebug = False\n{text}hip: Optional[str] = None\n"
+        (folder / "version.py").write_text(written)
         assert torch_of(tmp_path) == Torch("2.13.0+x", cuda)
 
 
@@ -312,45 +305,25 @@ def test_a_site_file_from_what_slurm_says(tmp_path: Path, version: str):
     assert sites.load(path) == new.site
 
 
+ANOTHER_PARTITION = ({"partition": "oversubscribe"}, "the default one has no GPU for you")
+EXCLUSIVE = "OverSubscribe=EXCLUSIVE"
 OTHERS = {
-    "the default partition has no GPU": (
-        partition("Nodes=n[0-1]", "Nodes=n9"),
-        {"partition": "oversubscribe"},
-        "the default one has no GPU for you",
-    ),
-    "several types": (
-        gres("gpu:a100:8", count=1),
-        {"gpu_request": "--gres=gpu:a100:8"},
-        "several types of GPU (a100, h100)",
-    ),
+    "the default partition has no GPU": (partition("Nodes=n[0-1]", "Nodes=n9"), *ANOTHER_PARTITION),
+    "types": (gres("gpu:a100:8", count=1), {"gpu_request": "--gres=gpu:a100:8"}, "several types of GPU (a100, h100)"),
     "without types": (gres("gpu:8(S:0-1)"), {"gpu_request": "--gpus-per-node=8"}, "Gres=gpu:8\n"),
     "MIG": (gres("gpu:1g.10gb:14"), {"gpu_request": "none"}, "divided (MIG)"),
     "no accounts": ({}, {"account": None}, "nothing keeps accounts here"),
     "a partition with a QOS": (
         NAMED | partition("AllowQos=ALL", "AllowQos=high,urgent"),
-        {"qos": "high"},
-        "does not take your default one",
+        *({"qos": "high"}, "does not take your default one"),
     ),
     "a QOS that is not yours": (
         NAMED | partition("AllowQos=ALL", "AllowQos=urgent"),
-        {"qos": None},
-        "takes urgent, and sacctmgr names none of these for you",
+        *({"qos": None}, "takes urgent, and sacctmgr names none of these for you"),
     ),
-    "a partition for some accounts": (
-        NAMED | OTHER_ACCOUNTS,
-        {"account": "teaching", "partition": "main"},
-        "your only one",
-    ),
-    "a partition for other accounts": (
-        NAMED | partition("AllowAccounts=ALL", "AllowAccounts=physics"),
-        {"partition": "oversubscribe"},
-        "the default one has no GPU for you",
-    ),
-    "whole nodes": (
-        partition("OverSubscribe=NO", "OverSubscribe=EXCLUSIVE"),
-        {"partition": "main"},
-        "OverSubscribe=EXCLUSIVE",
-    ),
+    "for some accounts": (NAMED | OTHER_ACCOUNTS, {"account": "teaching", "partition": "main"}, "your only one"),
+    "for other accounts": (NAMED | partition("AllowAccounts=ALL", "AllowAccounts=physics"), *ANOTHER_PARTITION),
+    "whole nodes": (partition("OverSubscribe=NO", EXCLUSIVE), {"partition": "main"}, EXCLUSIVE),
 }
 
 

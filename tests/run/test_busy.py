@@ -16,8 +16,6 @@ from bringup.run import nodes, slurm, waiting
 from loops import case_for_each
 from programs import program
 
-NAMES = ("n0", "n1", "n2")
-
 
 class Queue:
     """Slurm's answers, one after the other; the last one stays."""
@@ -44,7 +42,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, queue: Queue, *, whole: bool = True)
     monkeypatch.setattr(slurm, "nodes", queue.nodes)
     monkeypatch.setattr(slurm, "running_on", queue.running_on)
     clock(monkeypatch, sleep=lambda seconds: None)
-    waiting.wait_until_free(NAMES, whole, messages.append)
+    waiting.wait_until_free(("n0", "n1", "n2"), whole, messages.append)
     return messages
 
 
@@ -56,10 +54,9 @@ def test_nodes_that_are_free_or_that_have_room_for_a_phase_that_shares_them_are_
 def test_it_waits_until_the_last_one_is_free_and_names_who_holds_which(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [("17", "alice", "n[0-1]"), ("18", "bob", "n2")]
     queue = Queue(("ALLOCATED", "ALLOCATED", "MIXED"), ("IDLE", "IDLE", "MIXED"), ("IDLE", "IDLE", "IDLE"), jobs=jobs)
-    assert waited(monkeypatch, queue) == [
-        "waiting for n0, n1 (held by job 17 of alice); n2 (held by job 18 of bob)",
-        "waiting for n2 (held by job 18 of bob)",
-    ]
+    second = "n2 (held by job 18 of bob)"
+    first = f"waiting for n0, n1 (held by job 17 of alice); {second}"
+    assert waited(monkeypatch, queue) == [first, f"waiting for {second}"]
 
 
 def test_jobs_that_may_not_be_seen_hold_their_nodes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,10 +74,8 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     monkeypatch.setattr(slurm, "queued", lambda prefix: queue.pop(0))
     clock(monkeypatch, sleep=lambda seconds: None)
     waiting.wait_for_smoke(messages.append)
-    assert messages == [
-        "waiting for the smoke phase of another run (2 jobs, the first is job 17 of alice)",
-        "waiting for the smoke phase of another run (1 job, the first is job 18 of alice)",
-    ]
+    says = "waiting for the smoke phase of another run ({}, the first is job {})"
+    assert messages == [says.format("2 jobs", "17 of alice"), says.format("1 job", "18 of alice")]
     seconds = itertools.count(0, waiting.LONGEST_SMOKE_S / 3)  # it is asked twice before the patience is over
     clock(monkeypatch, sleep=lambda seconds: None, monotonic=lambda: float(next(seconds)))
     monkeypatch.setattr(slurm, "queued", lambda prefix: [("17", "alice")])
@@ -164,10 +159,8 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
     monkeypatch.setattr(slurm, "partition_nodes", lambda partition: [f"n{number}" for number in range(6)])
     lines: list[str] = []
     assert list(nodes.requested_nodes(None, None, None, lines.append)) == ["n1", "n2", "n3"]
-    assert lines == [
-        "left aside: n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2); the run takes gpu:a100:4 "
-        "(--nodelist names others)"
-    ]
+    others = "n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2)"
+    assert lines == [f"left aside: {others}; the run takes gpu:a100:4 (--nodelist names others)"]
     lines.clear()
     assert list(nodes.requested_nodes(None, "n4", None, lines.append)) == ["n4"]
     assert [line.partition(";")[0] for line in lines] == [

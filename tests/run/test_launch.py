@@ -83,10 +83,8 @@ class Controller:
         if command[0] == "squeue":
             return slurm.SEPARATOR.join([*self.state(seconds), "n[0-1]"]) + "\n"
         if command[0] == "scontrol":
-            return "".join(
-                f"NodeName={name} Gres=gpu:2 State={state} Version=23.11\n"
-                for name, state in (("n0", "IDLE"), ("n1", self.n1(seconds)))
-            )
+            line, states = "NodeName={} Gres=gpu:2 State={} Version=23.11\n", ("IDLE", self.n1(seconds))
+            return "".join(line.format(*of_node) for of_node in zip(("n0", "n1"), states, strict=True))
         return ""
 
     def commands(self, name: str) -> list[tuple[str, ...]]:
@@ -328,11 +326,8 @@ def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
     assert training.last_words() == "it left no log; slurmd.log of its first node may say why"
     (tmp_path / "run_ddp_2node.job").write_text("12\n")
     (tmp_path / "slurm-logs").mkdir()
-    for ending, words in (
-        (".log", "no Python environment at /x"),
-        (".out", "moved"),
-        ("-r1.out", "the second attempt"),
-    ):
+    written = {".log": "no Python environment at /x", ".out": "moved", "-r1.out": "the second attempt"}
+    for ending, words in written.items():
         (tmp_path / f"slurm-logs/run_ddp_2node-12{ending}").write_text(f"one\n{words}\n\n")
         assert training.last_words().startswith(f"{words}; see ")
     (tmp_path / "smoke.log").write_text("smoke: sinfo gave no list of nodes\n")

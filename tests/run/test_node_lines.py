@@ -123,10 +123,7 @@ NO_LINE: dict[str, tuple[Callable[[Path, Slurm], object], str]] = {
         lambda run, slurm: (run / INVENTORY).write_text((run / INVENTORY).read_text() + "\n"),
         "was changed after the run was closed",
     ),
-    "never closed": (
-        lambda run, slurm: (run / results.CLOSED).unlink(),
-        "# no line for n1: run {run} cannot be used: ",
-    ),
+    "open": (lambda run, slurm: (run / results.CLOSED).unlink(), "# no line for n1: run {run} cannot be used: "),
     "booted since": (lambda run, slurm: slurm.node_is("n1", booted=SOON), "# no line for n1: it booted at "),
     "out already": (
         lambda run, slurm: slurm.node_is("n1", "IDLE+DRAIN", "fan is loud"),
@@ -159,8 +156,7 @@ def test_evidence_holds_for_a_day(run: Path, hours: float, holds: bool, words: s
 
 
 def test_the_oldest_of_several_runs_has_to_be_of_this_boot(run, tmp_path, monkeypatch, slurm, reported):
-    hour_ago = datetime.now(UTC) - timedelta(hours=1)
-    changed(run, results.RUN, opened_at=hour_ago.strftime(FORM))
+    changed(run, results.RUN, opened_at=(datetime.now(UTC) - timedelta(hours=1)).strftime(FORM))
     later = lose_a_gpu(discovery(tmp_path / "later", monkeypatch))
     slurm.node_is("n1", booted=time.time() - 1800)
     assert DRAIN not in reported(run, later)

@@ -80,19 +80,16 @@ def test_an_answer_is_judged_and_silence_is_no_pass(tmp_path: Path, capsys: pyte
 def test_they_answer_question_2_where_there_are_any(tmp_path: Path):
     for value, mark in ((20, Mark.PASS), (3, Mark.FAIL)):
         run = judged(tmp_path / str(value), {"n0": 20, "n1": value})
-        claims = {claim.claim: claim for claim in answers([run])[1].claims}
-        assert claims[own.CLAIM].mark is mark
-    without = [claim.claim for answer in answers([]) for claim in answer.claims]
-    assert own.CLAIM not in without
+        assert {claim.claim: claim for claim in answers([run])[1].claims}[own.CLAIM].mark is mark
+    assert own.CLAIM not in [claim.claim for answer in answers([]) for claim in answer.claims]
 
 
 def test_a_check_of_the_site_has_a_sentence_of_its_own_where_it_gives_one(tmp_path: Path):
     own_words = "      fails: '/scratch has {value}, needed {limit}'\n      command: df /scratch\n"
     run = judged(tmp_path, {"n0": 20, "n1": 3}, CHECK.replace("      command: df /scratch\n", own_words))
     assert [of_check(run)[node].fails for node in ("n0", "n1")] == [None, "/scratch has 3 GiB, needed at least 10 GiB"]
-    with pytest.raises(
-        FileError, match=r":8: site.scratch: fails: \{used\} is not known here; there are \{value\} and"
-    ):
+    says = r":8: site.scratch: fails: \{used\} is not known here; there are \{value\} and"
+    with pytest.raises(FileError, match=says):
         own.read(written(tmp_path, CHECK.replace("      command: df /scratch\n", own_words.replace("value", "used"))))
 
 

@@ -80,9 +80,8 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
         "PATH": f"{srun.parent}:{os.environ['PATH']}",
         "SLOW": slow,
     }
-    done = ran(
-        ["bash", "infrastructure-validation/scripts/nccl_pairwise.sbatch"], cwd=place, env=kept | job | environment
-    )
+    script = "infrastructure-validation/scripts/nccl_pairwise.sbatch"
+    done = ran(["bash", script], cwd=place, env=kept | job | environment)
     return done, place / "validation/results/nccl_pairwise/stub"
 
 

@@ -216,12 +216,8 @@ def discovery_of(ports: object = 0, state: str | None = None, links: object = 0)
     facts += [("discovery.gpu.nvlinks", "n0/GPU-a", 0), ("discovery.gpu.nvlinks", "n1/GPU-b", links)]
     if state is not None:
         facts.append(("discovery.rdma.state", "n1/mlx5_0:1", state))
-    return Discovery(
-        [
-            Observation(quantity=quantity, subject=subject, value=value, unit="text", evidence="x", why=None)
-            for quantity, subject, value in facts
-        ]
-    )
+    how = {"unit": "text", "evidence": "x", "why": None}
+    return Discovery([Observation(quantity=what, subject=of, value=value, **how) for what, of, value in facts])
 
 
 @for_each(

@@ -36,11 +36,8 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sourced(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return ran(
-        ["bash", "-euc", f"source infrastructure-validation/scripts/job.sh; {script}"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHON": sys.executable, **environment},
-    )
+    command = ["bash", "-euc", f"source infrastructure-validation/scripts/job.sh; {script}"]
+    return ran(command, cwd=ROOT, env={**os.environ, "PYTHON": sys.executable, **environment})
 
 
 def test_one_call_and_one_look_at_the_nodes_say_all_that_a_phase_needs(commands: Path):

@@ -104,9 +104,8 @@ def call(copy: Path, tmp_path: Path, lab: Path) -> Called:
     def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         for phase in PHASES.values():
             shutil.rmtree(copy / phase.results, ignore_errors=True)
-        return ran(
-            ["bash", "-euo", "pipefail", "-c", script, "bash", *arguments], cwd=copy, env=keep | own | environment
-        )
+        command = ["bash", "-euo", "pipefail", "-c", script, "bash", *arguments]
+        return ran(command, cwd=copy, env=keep | own | environment)
 
     return run
 
@@ -293,9 +292,8 @@ def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp
         f"--container-workdir={copy} --container-env=PYTHONPATH,"
     )
     assert trained.split()[0] in ("python", "torchrun", "bash")
-    assert f"--checkpoint-dir {tmp_path}/checkpoints --global-batch" in trained, (
-        "what the user gives comes later, and wins"
-    )
+    # what the user gives comes later, and wins
+    assert f"--checkpoint-dir {tmp_path}/checkpoints --global-batch" in trained
 
 
 def test_the_folder_of_checkpoints_goes_to_trainings_alone(call: Called, tmp_path: Path, lab: Path):

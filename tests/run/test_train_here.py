@@ -267,11 +267,9 @@ def test_what_the_arguments_say_is_judged_before_torch_is_asked(monkeypatch):
         raise AssertionError("torch was imported")
 
     monkeypatch.setattr(train_here, "gpus", imported)
-    for options, says in (
-        (["--steps", "1.5"], "invalid int value: '1.5'"),
-        (["--model", "/nowhere/m"], "no such file"),
-    ):
-        request = train_here.Request("fsdp", 2, profiles.load("cpu"), "cpu", options)
+    wrong = {("--steps", "1.5"): "invalid int value: '1.5'", ("--model", "/nowhere/m"): "no such file"}
+    for options, says in wrong.items():
+        request = train_here.Request("fsdp", 2, profiles.load("cpu"), "cpu", [*options])
         with pytest.raises(UsageError, match=says):
             train_here.train(request)
     with pytest.raises(UsageError, match="train hsdp needs an even number of ranks"):

@@ -59,8 +59,7 @@ def test_over_numbers_of_nodes_the_batch_stays_or_grows_with_them_and_one_node_h
     strong = plan.curve(["4", "1", "2"], base, weak=False)
     assert strong == [{"nodes": "1"}, {"nodes": "2"}, {"nodes": "4"}]
     assert [plan.phase_of(across, settings).stem for settings in strong] == ["run_ddp_1node", *["run_ddp_2node"] * 2]
-    weak = plan.curve(["2", "4"], base, weak=True)
-    assert [plan.options(base, settings)[-1] for settings in weak] == ["8", "16"]
+    assert [plan.options(base, settings)[-1] for settings in plan.curve(["2", "4"], base, weak=True)] == ["8", "16"]
     for refused in (lambda: plan.curve(["2", "3"], base, weak=True), lambda: plan.curve(["1"], [], weak=True)):
         with pytest.raises(UsageError, match="--weak needs --global-batch"):
             refused()
@@ -122,8 +121,7 @@ def test_the_options_of_a_variant_are_those_of_the_base_without_what_it_changes(
 def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkeypatch):
     groups = ["--hsdp"] if field == "shard_size" else []
     monkeypatch.setattr(arguments, "WORLD", 16 if groups else 2)
-    values = plan.FIELDS[field].values or {"8": ()}
-    for value in values:
+    for value in plan.FIELDS[field].values or {"8": ()}:
         options = plan.options(["--bf16", "--global-batch", "32", "--gradient-accumulation", "2"], {field: value})
         words = ["train_fsdp_multi_node.py", "--check", "--warmup-steps", "2", *groups, *options]
         monkeypatch.setattr(sys, "argv", words)
@@ -137,10 +135,8 @@ def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkey
 
 def repeated(tmp_path: Path, name: str, speed: float, count: int, level: float, **more: Any) -> list[Entry]:
     wander = random.Random(len(name))
-    return [
-        make_run(tmp_path / f"{name}{index}", speed=speed, wander=wander, noise_level=level, **more)
-        for index in range(count)
-    ]
+    how = {"speed": speed, "wander": wander, "noise_level": level, **more}
+    return [make_run(tmp_path / f"{name}{index}", **how) for index in range(count)]
 
 
 def rows_of(*variants: tuple[dict[str, str], list[Entry]]) -> list[SweepRow]:

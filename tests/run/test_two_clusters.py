@@ -58,14 +58,12 @@ def measured(day: int, cluster: SlurmCluster, value: float) -> Judged:
 
 
 def test_the_slower_cluster_is_no_regression_of_the_faster_one():
-    days = [measured(day, FIRST, 390.0) for day in range(1, 11)] + [
-        measured(day, SECOND, 300.0) for day in (11, 12, 13)
-    ]
+    days = [measured(day, FIRST, 390.0) for day in range(1, 11)]
+    days += [measured(day, SECOND, 300.0) for day in (11, 12, 13)]
     answers = {finding.series.where: finding.said for finding in history.judge(history.series(days))}
     where = "nccl_scaling, 2-nodes, cluster at {}"
     assert answers == {where.format("ctl0"): history.TOO_FEW, where.format("ctl1"): history.TOO_FEW}
-    alone = history.judge(history.series(days[:10]))
-    assert [finding.series.where for finding in alone] == ["nccl_scaling, 2-nodes"]
+    assert [finding.series.where for finding in history.judge(history.series(days[:10]))] == ["nccl_scaling, 2-nodes"]
 
 
 def test_trainings_on_another_kind_of_gpu_are_another_series(tmp_path):
@@ -77,10 +75,9 @@ def test_trainings_on_another_kind_of_gpu_are_another_series(tmp_path):
 
 def test_repetitions_are_of_one_cluster_and_a_baseline_of_another_one_is_said():
     entry = an_entry(RECORDS / "run_ddp_2node")
-    first, second, again = (
-        replace(entry, run=of(cluster, entry.run.model_copy(update={"name": name})))
-        for name, cluster in (("a", FIRST), ("b", SECOND), ("c", FIRST))
-    )
+    named = [entry.run.model_copy(update={"name": name}) for name in "abc"]
+    runs = zip((FIRST, SECOND, FIRST), named, strict=True)
+    first, second, again = (replace(entry, run=of(cluster, run)) for cluster, run in runs)
     with pytest.raises(NotComparable, match="cluster cluster at ctl0 in run_ddp_2node, cluster at ctl1"):
         regression.check([again], [first, second])
     (compared,) = regression.check([second], [first])
@@ -88,15 +85,12 @@ def test_repetitions_are_of_one_cluster_and_a_baseline_of_another_one_is_said():
 
 
 def test_a_profile_and_a_baseline_are_made_of_one_cluster(tmp_path, monkeypatch):
-    first, second = (
-        judge_folder(moved(discovery(tmp_path / name, monkeypatch), cluster))
-        for name, cluster in (("a", FIRST), ("b", SECOND))
-    )
+    two = {name: discovery(tmp_path / name, monkeypatch) for name in ("a", "b")}
+    first, second = judge_folder(moved(two["a"], FIRST)), judge_folder(moved(two["b"], SECOND))
     for make in (lambda runs: learn.measured(runs, "here"), baseline.made_of):
         assert make([first]) is not None
-        with pytest.raises(
-            NotComparable, match=r"is of cluster cluster at ctl1, .* of cluster at ctl0: give runs of one"
-        ):
+        says = r"is of cluster cluster at ctl1, .* of cluster at ctl0: give runs of one"
+        with pytest.raises(NotComparable, match=says):
             make([first, second])
 
 
@@ -124,8 +118,7 @@ def test_a_training_is_not_scaled_against_one_gpu_of_another_cluster(tmp_path, m
         monkeypatch.setattr(slurm, "this_cluster", lambda: FIRST)
         run_of("run_1gpu", place, reference=False, name="one")
         monkeypatch.setattr(slurm, "this_cluster", lambda here=here: here)
-        folder = opened("run_ddp_2node", place, nodes=["n0", "n1"], name="two")
-        assert (folder / REFERENCE_METRICS).exists() is is_kept
+        assert (opened("run_ddp_2node", place, nodes=["n0", "n1"], name="two") / REFERENCE_METRICS).exists() is is_kept
 
 
 def test_a_playbook_of_another_cluster_is_not_resumed(monkeypatch, tmp_path):

@@ -186,10 +186,8 @@ def a_copy_that_nobody_waited_for_has_not_arrived() -> None:
         host = later()
         wait()
         assert host.tolist() == [1, 1, 1, 1]
-    waited = torch.empty(4, pin_memory=True)
-    assert waited.copy_(torch.ones(4, device="cuda")).tolist() == [1, 1, 1, 1]
-    pageable = torch.empty(4)
-    assert pageable.copy_(torch.ones(4, device="cuda"), non_blocking=True).tolist() == [1, 1, 1, 1]
+    assert torch.empty(4, pin_memory=True).copy_(torch.ones(4, device="cuda")).tolist() == [1, 1, 1, 1]
+    assert torch.empty(4).copy_(torch.ones(4, device="cuda"), non_blocking=True).tolist() == [1, 1, 1, 1]
 
 
 def a_hidden_wait_is_an_error_where_that_was_asked_for() -> None:

@@ -25,7 +25,6 @@ CHECKS = Path(__file__).with_name("cuda_checks.py")
 
 NAMES = re.findall(r"^def (\w+)\(\) -> None:$", CHECKS.read_text(), re.MULTILINE)
 TOGETHER = [name for name in NAMES if name.startswith("ranks_")]
-ALONE = [name for name in NAMES if name not in (*TOGETHER, "main")]
 
 INSTALL = f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({{!r}})"
 
@@ -61,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
 
 
 @in_test_all
-@for_each(*ALONE)
+@for_each(*(name for name in NAMES if name not in (*TOGETHER, "main")))
 def test_on_one_gpu(run, check):
     assert run(check, 1) == ""
 
@@ -74,9 +73,8 @@ def test_with_two_ranks(run, check):
 
 def test_the_names_are_those_of_the_torch_that_is_pinned():
     surface = json.loads(names.SURFACE.read_text())
-    assert surface["torch"] == importlib.metadata.version("torch").partition("+")[0], (
-        "surface.py makes surface.json anew"
-    )
+    version = importlib.metadata.version("torch").partition("+")[0]
+    assert surface["torch"] == version, "surface.py makes surface.json anew"
     assert len(surface["names"]["torch._C"]) > 100
 
 
@@ -142,8 +140,7 @@ def build(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
 
 
 def test_two_who_build_at_once_compile_once(build, tmp_path):
-    both = [build(), build()]
-    first, second = (each.communicate()[0] for each in both)
+    first, second = (each.communicate()[0] for each in [build(), build()])
     assert first == second and Path(first.strip()).is_file()
     assert build().communicate()[0] == first
     assert (tmp_path / "count").read_text() == "compiled\n"

@@ -26,9 +26,8 @@ def test_a_trait_adds_ports_to_those_of_the_model():
     state = State(states.healthy("h100+management-nic+virtual", "n1", 2))
     assert state.ports == [*(f"mlx5_{number}" for number in range(8)), "bnxt_re0"]
     assert (state.port("bnxt_re0", "rate"), state.first("virtual")) == ("25 Gb/sec (1X EDR)", "yes")
-    with pytest.raises(
-        StateError, match="no trait of a node is called 'green'; there are cuda, hidden-topology, management-nic"
-    ):
+    says = "no trait of a node is called 'green'; there are cuda, hidden-topology, management-nic"
+    with pytest.raises(StateError, match=says):
         states.healthy("h100+green", "n1", 2)
 
 
@@ -165,17 +164,15 @@ def test_efa_devices_count_nothing_of_a_link_and_are_not_in_topo_m(root):
     assert str(facts["n0/rdmap79s0:1", "inventory.rdma.flaps"]).startswith("? ")
     assert {facts[f"n0/{name}:1", "discovery.rdma.rate"] for name in state.ports} == {"100 Gb/sec (4X EDR)"}
     parsed = topology.parse(nvidia_smi().topology(state), "raw/topo", "n0")
-    assert {o.quantity: o.value for o in parsed.observations} == {
-        "discovery.topology": "8 GPUs, NV18 between them; nearest NICs: none",
-        "discovery.topology.nic": None,
-    }
+    seen = {o.quantity: o.value for o in parsed.observations}
+    links = "8 GPUs, NV18 between them; nearest NICs: none"
+    assert seen == {"discovery.topology": links, "discovery.topology.nic": None}
 
 
 def test_the_trees_follow_the_state_and_go_back(root):
     before = faults_told(root, State(HEALTHY))
-    after = faults_told(
-        root, changed("port.mlx5_3=down", "port.mlx5_2.counters.link_downed=4", "gpu1.numa=-1", "gpus=7")
-    )
+    faults = ("port.mlx5_3=down", "port.mlx5_2.counters.link_downed=4", "gpu1.numa=-1", "gpus=7")
+    after = faults_told(root, changed(*faults))
     assert {key: value for key, value in after.items() if before.get(key) != value} == {
         ("n0/mlx5_3:1", "discovery.rdma.state"): "1: DOWN",
         ("n0/mlx5_3:1", "discovery.rdma.phys_state"): "3: Disabled",
@@ -242,9 +239,8 @@ def test_topo_m_of_the_stand_in_is_read_as_that_of_a_cluster():
     parsed = topology.parse(smi.topology(State(HEALTHY)), "raw/topo", "n0")
     faults_told = {o.quantity: o.value for o in parsed.observations}
     assert parsed.problems == []
-    assert str(faults_told["discovery.topology"]).startswith(
-        "8 GPUs, NV18 between them; nearest NICs: GPU0 mlx5_0 PXB, GPU1 mlx5_1"
-    )
+    nearest = "8 GPUs, NV18 between them; nearest NICs: GPU0 mlx5_0 PXB, GPU1 mlx5_1"
+    assert str(faults_told["discovery.topology"]).startswith(nearest)
     add_derived(parsed)
     assert {o.quantity: o.value for o in parsed.observations}["discovery.topology.nic"] == "PXB"
     far = add_derived(topology.parse(smi.topology(changed("gpu3.nic_path=SYS")), "raw/topo", "n0"))

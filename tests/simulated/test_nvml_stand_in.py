@@ -19,10 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SIMULATED = ROOT / "infrastructure-validation/local-cluster/simulated"
 PROBES = ROOT / "infrastructure-validation/probes"
 MODELS = {"a100", "b200", "h100", "h100-efa", "h200"}
-THROUGH = {
-    "nvml": "import nvml; nvml.read(facts, nvml.library()[0])",
-    "smi": "import smi; smi.read(facts, lambda *_: None)",
-}
+THROUGH = {"nvml": "import nvml; nvml.read(facts, nvml.library()[0])"}
+THROUGH["smi"] = "import smi; smi.read(facts, lambda *_: None)"
 
 Facts = dict[tuple[str, str], Any]  # (GPU or node, quantity without its beginning) -> value, or the reason
 
@@ -178,8 +176,7 @@ def test_a_gpu_that_is_lost_is_still_counted_and_says_nothing(ask):
 
 @case_for_each(("gpu1.ecc=error:16", "GPU requires restart"), ("gpu1.nvlink0.replays=error:3", "Not Supported"))
 def test_an_answer_may_be_an_error_of_nvml(ask, change, words):
-    facts = ask(change)
-    assert [value for value in of(facts, 1).values() if str(value).startswith("?")] == [f"? NVML: {words}"]
+    assert [value for value in of(ask(change), 1).values() if str(value).startswith("?")] == [f"? NVML: {words}"]
 
 
 @pytest.mark.parametrize("through", ["nvml", "smi"])
@@ -200,8 +197,7 @@ def test_a_word_or_a_key_that_nobody_knows_does_not_pass_for_health(ask, library
     assert of(ask("gpu1.fabric=complete"), 1)["fabric"] == "? NVML: Unknown Error"
     assert of(ask("gpu1.ecc=none"), 1)["ecc"] == "? NVML: Unknown Error"
     file = tmp_path / "without.conf"
-    text = states.healthy("h100", "n1", 8).replace("gpu.ecc=0\n", "") + "devices=all\n"
-    file.write_text(text)
+    file.write_text(states.healthy("h100", "n1", 8).replace("gpu.ecc=0\n", "") + "devices=all\n")
     facts = facts_in(run(f"from facts import Facts; facts = Facts('x'); {THROUGH['nvml']}", file, library))
     assert of(facts, 0)["ecc"] == "? NVML: Unknown Error"
 
@@ -265,9 +261,8 @@ def test_a_question_that_nvidia_smi_does_not_know_is_refused(library, tmp_path):
     file.write_text(states.changed(states.healthy("h100", "n1", 1), ["devices=all"]))
     tool = shutil.which("python3") or sys.executable
     for options in (["--query-gpu=uuid,gizmo", "--format=csv"], ["dmon"]):
-        done = ran(
-            [tool, SIMULATED / "bin/nvidia-smi", *options], env={**os.environ, "BRINGUP_SIMULATED_STATE": str(file)}
-        )
+        command = [tool, SIMULATED / "bin/nvidia-smi", *options]
+        done = ran(command, env={**os.environ, "BRINGUP_SIMULATED_STATE": str(file)})
         assert done.returncode == 2
         assert "gizmo" in done.stdout or "dmon" in done.stdout
 
@@ -315,12 +310,11 @@ class TestEvents:
             probe.stdin.close()
             lines += probe.stdout.readlines()
         events = [fact for fact in map(json.loads, lines) if fact.get("quantity", "").startswith("load.event.")]
-        return {
-            (fact["subject"].removeprefix("n1/"), fact["quantity"].removeprefix("load.event.")): f"? {fact['why']}"
-            if fact["value"] is None
-            else fact["value"]
-            for fact in events
-        }
+        seen = {}
+        for fact in events:
+            name = (fact["subject"].removeprefix("n1/"), fact["quantity"].removeprefix("load.event."))
+            seen[name] = f"? {fact['why']}" if fact["value"] is None else fact["value"]
+        return seen
 
     @pytest.fixture
     def file(self, tmp_path: Path) -> Path:

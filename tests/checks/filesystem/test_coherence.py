@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,11 +17,10 @@ from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import rounds as tournament
 from loops import case_for_each, for_each
 from probing import answers_of
-from programs import PROBES, program, ran
+from programs import PROBES, begun, program, ran
 from runs_for_tests import FIXTURES, values
 
 PROBE = PROBES / "coherence.py"
-STEPS = ("write", "read", "change", "see")
 FLAGS = ("write", "attributes", "lock_refused", "append", "rename", "unlink")
 THREE = ("n0", "n1", "n2")
 SOON_S = 1  # that a probe of these tests waits for what is there; in a job it is more
@@ -56,19 +54,14 @@ def performed(folders, usable=None, between=None) -> Parsed:
     rounds = ",".join(str(number) for number in tournament.circle_rounds(names))
     lists = next(iter(folders.values())).with_name("lists")
     lists.write_text(f"{','.join(names)}\n{','.join(usable)}\n")
-    for step in STEPS:
+    for step in ("write", "read", "change", "see"):
         (between or {}).get(step, lambda: None)()
         running = []
         for node in usable:
             with lists.open() as stream:
-                process = subprocess.Popen(
-                    [sys.executable, PROBE, step, folders[node], rounds],
-                    env=as_node(node, folders[node], folders[node].with_name(f"kept-{node}")),
-                    stdin=stream,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            running.append(process)
+                own = as_node(node, folders[node], folders[node].with_name(f"kept-{node}"))
+                command = [sys.executable, PROBE, step, folders[node], rounds]
+                running.append(begun(command, env=own, stdin=stream, stderr=None))
         for process in running:
             parsed.add(facts.parse(process.communicate()[0], step))
             assert process.returncode == 0
@@ -104,8 +97,7 @@ def test_a_file_that_cannot_be_read_costs_its_pair_and_no_other(tmp_path):
     """Bytes that are no text, and a name that leads nowhere, once ended all answers of a node."""
     spoil = {"read": lambda: (tmp_path / "n1.data").write_bytes(b"\xff\xfe")}
     parsed = performed(dict.fromkeys(THREE, tmp_path), between=spoil)
-    wrong = {pair for pair, seen in flags(parsed, "write").items() if seen is not True}
-    assert wrong == {"n1->n0", "n1->n2"}
+    assert {pair for pair, seen in flags(parsed, "write").items() if seen is not True} == {"n1->n0", "n1->n2"}
     assert {flags(parsed, "append")[pair] for pair in ("n0->n2", "n2->n0", "n0->n1")} == {True}
 
 
@@ -253,8 +245,7 @@ PLAIN = "plain I/O (fio is not installed)"
 
 @for_each(("write", 0.9321, "4.42 ms"), ("read", 1.3696, "8.16 ms"))
 def test_a_healthy_answer_gives_the_speed_of_its_direction(direction, speed, slowest):
-    record = fio.figures(TEXT[direction], direction)
-    assert record == (speed, 64, f"fio-3.33, 99 of 100 blocks within {slowest}")
+    assert fio.figures(TEXT[direction], direction) == (speed, 64, f"fio-3.33, 99 of 100 blocks within {slowest}")
     with pytest.raises(fio.NoFigure, match="moved 0 MiB"):
         fio.figures(TEXT[direction], "read" if direction == "write" else "write")
 
@@ -362,8 +353,7 @@ def test_a_fio_that_fails_leaves_the_speeds_unknown_and_no_plain_io_hides_it(tmp
 
 
 def test_the_drill_for_slow_storage_also_slows_fio(tmp_path):
-    seen = probe(tmp_path, 'echo "$*" >&2', how="alone", BRINGUP_DRILL="slow-storage:n0")
-    assert "--rate=2m" in seen["write"]["why"]
+    assert "--rate=2m" in probe(tmp_path, 'echo "$*" >&2', how="alone", BRINGUP_DRILL="slow-storage:n0")["write"]["why"]
 
 
 def test_a_folder_that_is_not_there_leaves_nothing_known(tmp_path):

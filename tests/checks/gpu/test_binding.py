@@ -33,20 +33,7 @@ from loops import for_each
 from nvml_for_tests import GPUS, HEALTHY, FakeNvml
 from probing import answers_of, told_by
 from programs import tree
-from runs_for_tests import (
-    FAIL,
-    OPEN,
-    PASS,
-    WARN,
-    Fact,
-    add_derived,
-    gpu_run,
-    in_words,
-    judged,
-    opened,
-    parsed_of,
-    values,
-)
+from runs_for_tests import FAIL, OPEN, PASS, Fact, add_derived, gpu_run, in_words, judged, opened, parsed_of, values
 from showing import shows_failing
 
 
@@ -54,7 +41,7 @@ from showing import shows_failing
 @for_each(
     ("1", {4, 5}, 2, PASS, ""),
     ("-1", {0}, 1, PASS, ""),
-    ("1", {3, 4}, 2, WARN, "0.5 (GPU-a sits at NUMA node 1, 1 of 2 CPUs too)"),
+    ("1", {3, 4}, 2, Outcome.WARN, "0.5 (GPU-a sits at NUMA node 1, 1 of 2 CPUs too)"),
     ("-1", {0}, 2, OPEN, ""),  # the NUMA node is not told
     ("7", {0}, 2, OPEN, ""),
 )
@@ -83,22 +70,19 @@ def test_a_placeholder_and_an_unknown_gpu_are_unknown():
 # ---- which GPU an index means
 
 CROSSED = {0: "0000:c8:00.0", 1: "0001:18:00.0", 2: "0000:18:00.0", 3: "0000:9a:00.0"}
-WITHOUT_ONE = {minor: address for minor, address in CROSSED.items() if minor != 3}
 
 
 @for_each(
     # as CUDA does, by PCI address and not by minor
     *((visible, CROSSED, 4, f"GPU-{gpu}") for visible, gpu in (("0", 2), ("1", 3), ("2", 0), ("3", 1), ("GPU-1", 1))),
     # the driver does not tell every address
-    ("0", WITHOUT_ONE, 4, "GPU-0"),
+    ("0", {minor: address for minor, address in CROSSED.items() if minor != 3}, 4, "GPU-0"),
     ("0", {0: "not-an-address", 1: "0000:18:00.0"}, 2, "GPU-0"),
 )
 def test_an_index_counts_gpus_by_pci_address_or_by_minor(tmp_path, monkeypatch, visible, addresses, minors, gpu):
     place = tmp_path / f"{visible} {len(addresses)}"
-    known = {
-        f"driver/{address}/information": f"GPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}"
-        for minor, address in addresses.items()
-    }
+    answer = "GPU UUID: \t GPU-{0}\nDevice Minor: \t {0}"
+    known = {f"driver/{address}/information": answer.format(minor) for minor, address in addresses.items()}
     tree(place, known | {f"nvidia{minor}": "" for minor in range(minors)})
     monkeypatch.setattr(gpus, "DRIVER", place / "driver")
     monkeypatch.setattr(gpus, "devices", lambda: {minor: place / f"nvidia{minor}" for minor in range(minors)})
@@ -109,16 +93,9 @@ def test_an_index_counts_gpus_by_pci_address_or_by_minor(tmp_path, monkeypatch, 
 
 # ---- two jobs at once
 
-JOBS = {
-    "first_job.gpu": "a",
-    "first_job.openable": ["a"],
-    "first_job.denied": ["b"],
-    "second_job.gpu": "b",
-    "second_job.openable": ["b"],
-    "second_job.denied": ["a"],
-    "first_job.outlasted": True,
-}
-BOTH_OPEN = {"first_job.openable": ["a", "b"], "second_job.openable": ["a", "b"]}
+JOBS = {"first_job.outlasted": True}
+JOBS |= {"first_job.gpu": "a", "first_job.openable": ["a"], "first_job.denied": ["b"]}
+JOBS |= {"second_job.gpu": "b", "second_job.openable": ["b"], "second_job.denied": ["a"]}
 NONE_DENIED = {"first_job.denied": [], "second_job.denied": []}
 
 
@@ -126,7 +103,7 @@ NONE_DENIED = {"first_job.denied": [], "second_job.denied": []}
     (JOBS, 2, 2),
     (JOBS | {"second_job.gpu": "a"}, 1, 2),
     (JOBS | NONE_DENIED, 2, 0),  # a device that is not there at all is not a refusal
-    (JOBS | NONE_DENIED | BOTH_OPEN, 2, 0),
+    (JOBS | NONE_DENIED | {"first_job.openable": ["a", "b"], "second_job.openable": ["a", "b"]}, 2, 0),
     (JOBS | {"second_job.gpu": None}, 1, 2),
     ({name: value for name, value in JOBS.items() if "outlasted" not in name}, None, None),
     ({name: value for name, value in JOBS.items() if "second" not in name}, None, None),
@@ -184,9 +161,8 @@ GPU_1 = "GPU 1 (PCI 0000:43:00)"
 
 def cause_of(cause: str, facts: list[Fact], count: int, outcome: Outcome = Outcome.FAIL, subject: str = "n1") -> str:
     verdict = a_verdict("discovery.gpu.ecc", subject, outcome, f"2 ({cause})", cause=cause)
-    run = Verdicts(
-        phase="discovery", run="r", profile="p", outcome=outcome, verdicts=[verdict], not_applicable=[], notes=[]
-    )
+    lists = {"verdicts": [verdict], "not_applicable": [], "notes": []}
+    run = Verdicts(phase="discovery", run="r", profile="p", outcome=outcome, **lists)
     (changed,) = named(run, names_of(Seen(parsed_of(facts).observations), count)).verdicts
     assert changed.observed == verdict.observed  # drills compare it
     assert (changed.outcome, changed.value) == (verdict.outcome, verdict.value)

@@ -35,10 +35,8 @@ def speeds(*nodes: float | list[float | None]) -> Facts:
     }
 
 
-PEERS, GPU_PEERS = (
-    ("smoke.compute.peers", "smoke.compute.tflops"),
-    ("smoke.compute.gpu_peers", "smoke.compute.gpu.tflops"),
-)
+PEERS = ("smoke.compute.peers", "smoke.compute.tflops")
+GPU_PEERS = ("smoke.compute.gpu_peers", "smoke.compute.gpu.tflops")
 FAST = [700.0, 705.0, 690.0, 710.0]
 SEVEN = [*FAST, 695.0, 700.0, 702.0]
 SLOW_GPU = "0.7 (GPU-3: 490 TFLOP/s, the median of 8 devices is 700)"
@@ -77,8 +75,7 @@ def test_the_product_that_compute_expects_is_the_product(size):
     left, right, table = compute.factors(size)
     for row in range(size):
         for column in range(size):
-            product = sum(left[(row + k) % 7] * right[(k + column) % 7] for k in range(size))
-            assert product == table[row % 7][column % 7]
+            assert sum(left[(row + k) % 7] * right[(k + column) % 7] for k in range(size)) == table[row % 7][column % 7]
 
 
 def test_the_matrices_fit_a_gpu_and_are_whole_from_16_gib_on():

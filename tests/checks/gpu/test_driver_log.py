@@ -14,7 +14,6 @@ from probing import answers_of, told_by
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, in_words, judged, parsed_of
 from showing import shows_failing
 
-LOG = (FIXTURES / "kernel-log.txt").read_text()
 TIME = re.compile(r", last at \d{4}-\d\d-\d\dT[\d:]{8}Z")
 QUIET = "6,0,0,-;Linux version 6.8.0\n"
 GPU = "PCI:0000:c1:00"
@@ -43,10 +42,7 @@ def journal(*messages: str) -> tuple[str, ...]:
 def counted() -> dict[tuple[str, str], object]:
     """(subject, what of the kernel log) -> value, or why there is none."""
     facts = told_by(kernel_log.kernel_log).observations
-    return {
-        (fact.subject, fact.quantity.rpartition(".")[2]): fact.why if fact.value is None else fact.value
-        for fact in facts
-    }
+    return {(f.subject, f.quantity.rpartition(".")[2]): f.why if f.value is None else f.value for f in facts}
 
 
 def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
@@ -69,7 +65,7 @@ def action(before: str, after: str) -> str:
 
 
 def test_xids_are_counted_by_gpu_and_number(log):
-    log.write_text(LOG)
+    log.write_text((FIXTURES / "kernel-log.txt").read_text())
     counts = counted()
     assert (counts[f"n0/{GPU}", "xid_79"], counts["n0/PCI:0000:65:00", "xid_13"]) == (2, 1)
     assert (counts["n0", "xids"], counts["n0", "records"]) == (3, 5)
@@ -88,9 +84,8 @@ def test_the_journal_counts_only_when_it_holds_the_whole_boot_and_a_message_of_s
     entries = journal("Linux version 6", off_the_bus, "NVRM: Xid (PCI:0000:65:00): 13, x")
     monkeypatch.setattr(kernel_log, "JOURNAL", entries)
     counts = counted()
-    assert (
-        counts[f"n0/{GPU}", "fallen_off_the_bus"] == counts["n0/PCI:0000:65:00", "xid_13"] == counts["n0", "xids"] == 1
-    )
+    fallen, xid_13 = counts[f"n0/{GPU}", "fallen_off_the_bus"], counts["n0/PCI:0000:65:00", "xid_13"]
+    assert fallen == xid_13 == counts["n0", "xids"] == 1
     monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "-- No entries --\\n"))
     assert "cannot be read" in str(counted()["n0", "xids"])
 
@@ -270,8 +265,7 @@ def test_an_ordinary_message_and_what_another_one_wrote_are_none(record):
 def test_a_healthy_log_of_an_adapter_has_none():
     lines = (FIXTURES / "real/kernel/healthy-mlx5.txt").read_text().splitlines()
     records = [f"6,7,9,-;{line.partition('] ')[2]}" for line in lines]
-    messages = kernel_log.messages(kernel_log.of_kmsg("\n".join(records)))
-    assert all(text.startswith("mlx5_core ") for text, _ in messages)
+    assert all(text.startswith("mlx5_core ") for text, _ in kernel_log.messages(kernel_log.of_kmsg("\n".join(records))))
     assert of_adapters(*records) == {}
 
 
@@ -283,10 +277,8 @@ def test_a_closed_log_is_a_question_only_where_there_is_such_an_adapter(log, tmp
 
 # ---- the rest of the node
 
-OF_THE_KERNEL = [sign for sign in SIGNATURES.values() if sign.of is not None]
 
-
-@for_each(*OF_THE_KERNEL, ids=lambda sign: sign.id)
+@for_each(*[sign for sign in SIGNATURES.values() if sign.of is not None], ids=lambda sign: sign.id)
 def test_the_probe_knows_each_message_of_the_table_by_its_name(sign):
     ((name, of, shown, message),) = kernel_log.of_the_table(kernel_log.of_kmsg(f"3,7,9,-;{sign.example}"))
     assert (f"kernel.{name}", of, message) == (sign.id, sign.of, sign.example)
@@ -333,13 +325,10 @@ def test_messages_about_disks_filesystems_memory_and_cpus_warn_until_they_are_ov
 
 
 def test_messages_in_the_form_of_other_drivers_of_adapters_are_read():
-    efa = {
-        f"3,7,9,-;{head}: Device isn't ready, abort com init": head
-        for head in ("efa 0000:00:06.0", "infiniband rdmap0s6")
-    }
+    heads = ("efa 0000:00:06.0", "infiniband rdmap0s6")
+    efa = {f"3,7,9,-;{head}: Device isn't ready, abort com init": head for head in heads}
     for record, head in efa.items():
         assert of_adapters(record) == {f"{head.split()[1]}: Device isn't ready, abort com init": 1}
-    assert of_adapters("3,7,9,-;mlx5_core 0000:65:00.0 ens15np0: TX timeout detected") == {
-        "0000:65:00.0: TX timeout detected": 1
-    }
+    words = of_adapters("3,7,9,-;mlx5_core 0000:65:00.0 ens15np0: TX timeout detected")
+    assert words == {"0000:65:00.0: TX timeout detected": 1}
     assert of_adapters("4,7,9,-;ena 0000:00:05.0 eth0: Admin queue is closed") == {}

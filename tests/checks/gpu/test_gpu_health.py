@@ -140,8 +140,7 @@ def test_healthy_gpus_pass_every_gate():
 @shows_failing(*failing(ROWS, "discovery.gpu."))
 @for_each(*ROWS)
 def test_what_one_gpu_says_decides_its_gate_alone_and_it_is_named(gate, outcome, changes):
-    parsed = through_nvml(**changes)
-    assert sick(parsed) == ({} if outcome is PASS else {gate: outcome})
+    assert sick(through_nvml(**changes)) == ({} if outcome is PASS else {gate: outcome})
     if outcome is FAIL and gate not in ("model", "memory"):
         assert "GPU-b" in verdicts(through_nvml(**changes))[gate].observed
 

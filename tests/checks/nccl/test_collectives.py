@@ -148,10 +148,9 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
 
 
 def test_of_two_measurements_of_a_size_the_slower_is_a_point_of_the_curve_and_of_equal_ones_the_first():
-    facts = [
-        ("nccl.all_reduce.busbw@1GiB", "2-nodes", busbw, None, f"raw/all_reduce_perf-2.txt:{number}")
-        for number, busbw in enumerate((390.0, 380.0, 380.0), start=1)
-    ]
+    speeds = enumerate((390.0, 380.0, 380.0), start=1)
+    where = "raw/all_reduce_perf-2.txt:"
+    facts = [("nccl.all_reduce.busbw@1GiB", "2-nodes", busbw, None, f"{where}{line}") for line, busbw in speeds]
     [(size, busbw, shown)] = curve.curves(parsed_of(facts).observations)["2-nodes"]["all_reduce"]
     assert (size, busbw, shown.evidence) == (2**30, 380.0, "raw/all_reduce_perf-2.txt:2")
 
@@ -215,8 +214,7 @@ DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
 
 def bench_of(world: int, rank: int = 0) -> Bench:
     """One rank of so many, which has nobody to talk to."""
-    dist = SimpleNamespace(all_gather_single=print, reduce_scatter_single=print)
-    return Bench(torch, dist, "cpu", rank, world)
+    return Bench(torch, SimpleNamespace(all_gather_single=print, reduce_scatter_single=print), "cpu", rank, world)
 
 
 @for_each(*DIVIDED)
@@ -295,8 +293,7 @@ def test_a_measurement_is_named_after_the_bytes_that_were_moved(world, size, lab
 
 def test_who_gave_and_who_got_wrong_values_is_told_apart():
     clean: dict[int, int] = {}
-    gave = [{2: 5}, {2: 5}, {2: 5}, {2: 5}]
-    assert bench.blame(gave) == {2: 20}
+    assert bench.blame([{2: 5}, {2: 5}, {2: 5}, {2: 5}]) == {2: 20}
     assert bench.blame([clean, {0: 3, 1: 3, 2: 3, 3: 3}, clean, clean]) == {1: 12}
     assert bench.blame([clean, {0: 3}, clean, clean]) == {0: 3, 1: 3}  # between two ranks, and nobody knows which
     assert bench.blame([clean] * 4) == {}

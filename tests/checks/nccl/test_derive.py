@@ -21,9 +21,7 @@ def derived(facts: Parsed | list[Fact], quantity: str, phase: str = "nccl_scalin
 
 
 def step(code: int, *errors: tuple[str, str, str, str | None]) -> tuple[Value | None, str | None]:
-    errors_read = [
-        ("slurm.launch.error", subject, message, why, f"raw/{file}:7") for file, subject, message, why in errors
-    ]
+    errors_read = [("slurm.launch.error", subject, says, why, f"raw/{file}:7") for file, subject, says, why in errors]
     parsed = parsed_of([("nccl.step.exit_code", "2-nodes", code, None, "raw/collectives-2.rc"), *errors_read])
     (observation,) = derived(parsed, "nccl.step")
     assert observation.evidence == "raw/collectives-2.rc"
@@ -36,8 +34,7 @@ def test_the_task_that_srun_named_first_stands_beside_the_exit_code_of_its_own_s
     exited = ("collectives-2.err", "n1", "Exited with exit code 3", "task 3")
     killed = ("collectives-2.err", "n0", "Killed", "task 0")
     assert step(3, exited, killed) == (3, "first n1: task 3: Exited with exit code 3")
-    others = [(f"collectives-{number}.err", "n1", "Killed", None) for number in (1, 21)]
-    assert step(3, *others) == (3, None)
+    assert step(3, *[(f"collectives-{number}.err", "n1", "Killed", None) for number in (1, 21)]) == (3, None)
     assert step(0, killed) == (0, None)
 
 

@@ -19,8 +19,10 @@ from runs_for_tests import about, as_read, parsed_of, values
 
 FOUR = ["n0", "n1", "n2", "n3"]
 EIGHT = [f"n{number}" for number in range(8)]
-Share = float | None
 N1_N0 = {("n1", "n0"): 0.01}  # n1 sends slowly to n0 alone
+OF_NINE = ["--nodes", "n[0-8]"]
+NEIGHBOURS = "round 1 of neighbours; each further one is chosen by what was measured; "
+NEIGHBOURS += "idle in the first round, paired in the next one: n8\n"
 FROM_N1 = {("n1", other): 0.01 for other in EIGHT}
 
 
@@ -43,13 +45,10 @@ def test_up_to_8_nodes_every_pair_is_planned_and_above_that_the_first_round():
     assert tournament.in_rounds([("a", "b"), ("a", "c"), ("c", "d")]) == [[("a", "b"), ("c", "d")], [("a", "c")]]
 
 
-def measured(quantity: str, share: Callable[[str, str], Share], nodes: list[str], repeats: int = 1) -> Parsed:
+def measured(quantity: str, share: Callable[[str, str], float | None], nodes: list[str], repeats: int = 1) -> Parsed:
     """Every direction measured, that often."""
-    return parsed_of(
-        (quantity, f"{source}->{target}", share(source, target))
-        for _ in range(repeats)
-        for source, target in permutations(nodes, 2)
-    )
+    pairs = list(permutations(nodes, 2)) * repeats
+    return parsed_of((quantity, f"{source}->{target}", share(source, target)) for source, target in pairs)
 
 
 def fleet(nodes: list[str] = FOUR, slow: dict[tuple[str, str], float] | None = None, lossy: str = "") -> Parsed:
@@ -243,28 +242,16 @@ def test_pairs_that_ran_all_reduce_twice_were_measured_twice():
 def test_pairs_that_never_met_are_listed_and_so_is_the_node_that_sat_out():
     met = ("n0->n1", "n1->n0", "n2->n3", "n3->n2")
     parsed = parsed_of((pairwise.BANDWIDTH, direction, 1.0) for direction in met)
-    assert pairwise.derive(parsed.observations, [*FOUR, "n4"]).problems == [
-        "2 of 10 pairs of nodes were exercised; not: n0--n2, n0--n3, n0--n4, n1--n2, n1--n3, n1--n4, n2--n4, n3--n4; "
-        "without any partner: n4"
-    ]
+    missed = "n0--n2, n0--n3, n0--n4, n1--n2, n1--n3, n1--n4, n2--n4, n3--n4"
+    says = f"2 of 10 pairs of nodes were exercised; not: {missed}; without any partner: n4"
+    assert pairwise.derive(parsed.observations, [*FOUR, "n4"]).problems == [says]
     assert pairwise.derive(parsed.observations, FOUR[:2]).problems == []
 
 
 @for_each(
     (["--nodes", "n[0-3]", "--here", "n0,n2,n3"], "", 3, "3 rounds, 3 of 6 pairs; not exercised: 3 (not there: n1)"),
-    (
-        ["--nodes", "n[0-8]"],
-        "",
-        1,
-        "round 1 of neighbours; each further one is chosen by what was measured; idle in the first round, paired "
-        "in the next one: n8\n",
-    ),
-    (
-        ["--nodes", "n[0-8]"],
-        "all",
-        9,
-        "9 rounds, 36 of 36 pairs; not exercised: 0 (BRINGUP_PAIR_ROUNDS=all measures every pair)\n",
-    ),
+    (OF_NINE, "", 1, NEIGHBOURS),
+    (OF_NINE, "all", 9, "9 rounds, 36 of 36 pairs; not exercised: 0 (BRINGUP_PAIR_ROUNDS=all measures every pair)\n"),
 )
 def test_rounds_are_printed_with_what_they_leave_out(capsys, monkeypatch, arguments, every, out, err):
     monkeypatch.setenv("BRINGUP_PAIR_ROUNDS", every)
@@ -282,8 +269,7 @@ def noted(run, parsed: Parsed, words: str) -> list[str]:
 def test_a_training_that_tells_its_backend_is_evidence_about_its_own_scale(nodes, notes):
     """No gate of a training is about a scale; the fact says which log of NCCL belongs to it."""
     run = a_run(f"run_ddp_{nodes}node", FOUR[:nodes])
-    parsed = parsed_of([("nccl.backend", "1-node", "nccl")])
-    assert len(noted(run, parsed, "evidence about 1-node, which")) == notes
+    assert len(noted(run, parsed_of([("nccl.backend", "1-node", "nccl")]), "evidence about 1-node, which")) == notes
 
 
 def test_a_pair_that_was_measured_again_by_choice_is_no_evidence_about_others():

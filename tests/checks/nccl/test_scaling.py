@@ -12,7 +12,7 @@ import warm_python
 from bringup.readers import nccl_log
 from bringup.run.train_here import free_port
 from loops import case_for_each, for_each
-from programs import ROOT
+from programs import ROOT, begun
 
 PROBES = ROOT / "infrastructure-validation/probes"
 SCALES = ["collectives-1gpu:1-gpu:1:0", "collectives-1:1-node:2:0", "collectives-2:2-nodes:2:0-1"]
@@ -58,9 +58,8 @@ def test_what_has_ended_is_there_while_the_step_goes_on(tmp_path):
 
 
 def test_who_is_not_in_the_scale_that_is_measured_speaks_of_the_widest(tmp_path):
-    files = shared_out(
-        tmp_path, ["3: a banner", *ENDED_1GPU[:2], "1: waits", "srun: of nobody", "2: begin collectives-2"]
-    )
+    lines = ["3: a banner", *ENDED_1GPU[:2], "1: waits", "srun: of nobody", "2: begin collectives-2"]
+    files = shared_out(tmp_path, lines)
     assert files["collectives-1gpu.jsonl"] == "0: of one\nsrun: of nobody"
     assert files["collectives-2.jsonl"] == "3: a banner\n1: waits\n2: begin collectives-2"
 
@@ -90,8 +89,7 @@ def test_a_bad_end_is_that_of_the_scale_of_the_task_that_ended_first(tmp_path, l
     for file in tmp_path.iterdir():
         file.unlink()
     assert ended(tmp_path, lines, code) == left
-    codes = {file.stem: file.read_text() for file in tmp_path.glob("*.rc")}
-    assert codes == ({failed: f"{code}\n"} if failed else {})
+    assert {file.stem: file.read_text() for file in tmp_path.glob("*.rc")} == ({failed: f"{code}\n"} if failed else {})
 
 
 def test_the_words_of_a_bad_end_are_beside_the_facts_of_its_scale(tmp_path):
@@ -112,14 +110,9 @@ def start_of(
     slurm |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{free_port()}", "GLOO_SOCKET_IFNAME": "lo"}
     for scale in scales:
         (tmp_path / parts.scale_of(scale).logs()).mkdir()
+    command = [warm_python.python(), PROBES / "scaling.py", *options, tmp_path, *scales]
     started = [
-        subprocess.Popen(
-            [warm_python.python(), PROBES / "scaling.py", *options, tmp_path, *scales],
-            env={**os.environ, **slurm, **environment, "SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        begun(command, env=os.environ | slurm | environment | {"SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank}"})
         for rank in range(ranks)
     ]
     answers = [rank.communicate(timeout=300) for rank in started]

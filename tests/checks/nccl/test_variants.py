@@ -29,7 +29,6 @@ from programs import STAND_INS, on_path, program
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, Fact, as_read, in_words, judged, parsed_of
 from showing import shows_failing
 
-LOGS = FIXTURES / "nccl"
 GPUS = 8
 NAMES = [variant.name for variant in VARIANTS]
 ALL_RANKS = """
@@ -82,9 +81,8 @@ def read(folder: Path, nodes: int = 1) -> Parsed:
 def of_variant(parsed: Parsed, variant: str, nodes: int = 1) -> tuple[Verdict, Verdict]:
     """Its effect and its speed at that many nodes."""
     by_gate = judged(parsed, "nccl_scaling", [f"n{n}" for n in range(nodes)], gpus=GPUS)
-    effect, speed = (
-        by_gate[f"nccl.variant.{variant}.{what} {scale_of_file(str(nodes))}"] for what in ("effect", "busbw")
-    )
+    of_gate, scale = f"nccl.variant.{variant}", scale_of_file(str(nodes))
+    effect, speed = (by_gate[f"{of_gate}.{what} {scale}"] for what in ("effect", "busbw"))
     return effect, speed
 
 
@@ -96,12 +94,11 @@ LINES = (
     f"{INFO}AllReduce: 8192 Bytes -> Algo 1 proto 0 time 17.1",
     f"{INFO}AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..15}}",
 )
-NVLINK, SHARED = (
-    f"{INFO}Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
-    f"{INFO}Channel 00/0 : 1[1] -> 2[2] via SHM/direct/direct",
-)
+NVLINK = f"{INFO}Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+SHARED = f"{INFO}Channel 00/0 : 1[1] -> 2[2] via SHM/direct/direct"
+OF_TWO = [f"{line}\n{line.replace('Algo 1 ', 'Algo 4 ').replace('RING', 'NVLS')}" for line in LINES]
 LEVEL = f"{INFO}NCCL_P2P_LEVEL set by environment to {{}}\n{NVLINK}"
-ONE_NODE, OVER_IB = ((LOGS / name).read_text() for name in ("log-one-node.log", "log-ib-gdr.log"))
+ONE_NODE, OVER_IB = ((FIXTURES / "nccl" / name).read_text() for name in ("log-one-node.log", "log-ib-gdr.log"))
 
 
 @for_each(
@@ -112,15 +109,7 @@ ONE_NODE, OVER_IB = ((LOGS / name).read_text() for name in ("log-one-node.log", 
     ("nvls_off", [ONE_NODE], True, "0 nvls channels"),
     ("ring", [OVER_IB], None, "does not say which algorithm"),
     *(("ring", [line], True, "all_reduce took RING 1 times") for line in LINES),
-    *(
-        (
-            "ring",
-            [f"{line}\n{line.replace('Algo 1 ', 'Algo 4 ').replace('RING', 'NVLS')}"],
-            False,
-            "all_reduce took NVLS 1 times, RING 1 times",
-        )
-        for line in LINES
-    ),
+    *(("ring", [both], False, "all_reduce took NVLS 1 times, RING 1 times") for both in OF_TWO),
     # the algorithm of another collective says nothing
     ("ring", [f"{INFO}AllGather: 8192 Bytes -> Algo RING proto LL channel"], None, ""),
     # P2P that was not limited to NVLink proves no NVLink
@@ -185,10 +174,8 @@ def test_a_variant_without_effect_fails_its_speed_is_not_judged_and_a_slow_way_f
 def test_the_script_is_told_variants_of_one_node_and_two_with_their_variables(capsys):
     for_scripts.do_variants(SimpleNamespace(nodes="n[0-3]", gpus_per_node=GPUS))  # type: ignore[arg-type]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [(line[0], line[2], line[5]) for line in lines] == [
-        *((name, "1-node", "n0") for name in NAMES),
-        *((name, "2-nodes", "n0,n1") for name in NAMES if name != "nvlink"),
-    ]
+    on_two = [(name, "2-nodes", "n0,n1") for name in NAMES if name != "nvlink"]
+    assert [(line[0], line[2], line[5]) for line in lines] == [*((name, "1-node", "n0") for name in NAMES), *on_two]
     assert all("NCCL_DEBUG=INFO" in line for line in lines)
     assert "NCCL_ALGO=Ring" in next(line for line in lines if line[0] == "ring")
     assert os.environ.get("NCCL_ALGO") is None
@@ -202,10 +189,9 @@ IN = (90, 89, "in all_to_all@8KiB, at all_to_all_single (distributed_c10d.py:506
 BARRIER = (91, 90, "in the barrier before all_to_all@8KiB, at barrier (distributed_c10d.py:5313)")
 OUTSIDE = "after the barrier before all_to_all@8KiB, at in_the_middle (faults.py:70)"
 EARLY, AFTER = (89, 89, OUTSIDE), (90, 90, OUTSIDE)
-LastWords = tuple[int, int, str] | None
 
 
-def hung(*last_words: LastWords, code: int = 1) -> list[Fact]:
+def hung(*last_words: tuple[int, int, str] | None, code: int = 1) -> list[Fact]:
     """last_words: (entered, left, where) of each rank; None: nothing."""
     facts: list[Fact] = [("nccl.step.exit_code", "2-nodes", code, None, "raw/collectives-2.rc")]
     for number, (place, words) in enumerate(zip(PLACES, last_words, strict=True), start=1):
@@ -224,11 +210,8 @@ def unhealthy(facts: Parsed | list[Fact], phase: str = "nccl_monitoring") -> dic
     """Subject -> verdict; the gate's name stands before that of another gate than of the ends."""
     parsed = as_read(facts if isinstance(facts, Parsed) else parsed_of(facts))
     by_gate = judged(parsed, phase, ("n0", "n1"), profile_name="local-cpu")
-    return {
-        verdict.subject if verdict.gate in GATES[:2] else which: verdict
-        for which, verdict in by_gate.items()
-        if verdict.gate in GATES and verdict.outcome is not PASS
-    }
+    bad = {which: v for which, v in by_gate.items() if v.gate in GATES and v.outcome is not PASS}
+    return {v.subject if v.gate in GATES[:2] else which: v for which, v in bad.items()}
 
 
 @for_each(
@@ -243,8 +226,7 @@ def unhealthy(facts: Parsed | list[Fact], phase: str = "nccl_monitoring") -> dic
 )
 def test_the_rank_that_hung_or_said_nothing_is_accused_and_nobody_who_waits(ranks, accused):
     by_subject = unhealthy(hung(*ranks))
-    failed = {place: v.value for place, v in by_subject.items() if place in PLACES and v.outcome is FAIL}
-    assert failed == accused
+    assert {place: v.value for place, v in by_subject.items() if place in PLACES and v.outcome is FAIL} == accused
     assert {by_subject[place].outcome for place in PLACES if place not in accused} <= {OPEN}
 
 

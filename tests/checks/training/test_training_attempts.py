@@ -34,14 +34,9 @@ def test_a_requeued_job_names_its_attempt_before_and_is_named_there(tmp_path, mo
     assert read_record(third / "run.json", Run).continues == second.name
     assert read_record(first / "continued.json", Continued).run == second.name
     assert not (third / "continued.json").exists()
-    assert (
-        f"continued.json: Slurm requeued the job; it went on in {second.name}"
-        in judge.judge_folder(first).verdicts.notes
-    )
-    assert (
-        f"run.json:continues: Slurm requeued the job; its previous attempt is {first.name}"
-        in judge.judge_folder(second).verdicts.notes
-    )
+    of_first, of_second = (judge.judge_folder(folder).verdicts.notes for folder in (first, second))
+    assert f"continued.json: Slurm requeued the job; it went on in {second.name}" in of_first
+    assert f"run.json:continues: Slurm requeued the job; its previous attempt is {first.name}" in of_second
 
 
 def test_an_attempt_that_opened_no_run_is_not_replaced_by_a_stranger(tmp_path, monkeypatch):
@@ -55,20 +50,16 @@ def test_a_time_limit_is_named_and_is_nobodys_fault(tmp_path):
     for name in ("closed.json", "metrics.json", "raw/rank0.jsonl"):
         (folder / name).unlink()
     shutil.copyfile(FIXTURES / "training/time-limit.log", folder / "raw/launch.log")
-    judged_verdict = verdict(folder, "train.rank.finished", "n0/rank0")
-    assert (judged_verdict.outcome, judged_verdict.cause) == (
-        Outcome.INCOMPLETE,
-        "not found out: Slurm ended the step: time limit",
-    )
-    assert judged_verdict.evidence == "raw/launch.log:5"
+    seen = verdict(folder, "train.rank.finished", "n0/rank0")
+    assert (seen.outcome, seen.cause) == (Outcome.INCOMPLETE, "not found out: Slurm ended the step: time limit")
+    assert seen.evidence == "raw/launch.log:5"
 
 
 def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path):
     folder = run_of("run_1gpu", tmp_path)
     (folder / "raw/rank0.jsonl").unlink()
-    (folder / "raw/launch.log").write_text(
-        "0: slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***\n"
-    )
+    cancelled = "*** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***"
+    (folder / "raw/launch.log").write_text(f"0: slurmstepd-n0: error: {cancelled}\n")
     assert verdict(folder, "train.rank.finished", "n0/rank0").cause == "no evidence arrived"
 
 
@@ -133,13 +124,10 @@ def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside
     folder = run_of("run_ddp_2node", tmp_path)
     for path in (*folder.glob("raw/rank*.jsonl"), folder / "metrics.json", folder / "closed.json"):
         path.unlink()
-    (folder / "raw/launch.log").write_text(
-        "1: Traceback (most recent call last):\nsrun: error: n1: task 1: Exited with exit code 1\n"
-        "srun: error: n0: task 0: Terminated\n"
-    )
+    raised = "1: Traceback (most recent call last):\nsrun: error: n1: task 1: Exited with exit code 1\n"
+    (folder / "raw/launch.log").write_text(f"{raised}srun: error: n0: task 0: Terminated\n")
     opening.close_run(folder, 143)
-    job = verdict(folder, "train.exit_code", "job")
-    assert job.cause == "first n1: task 1: Exited with exit code 1"
+    assert verdict(folder, "train.exit_code", "job").cause == "first n1: task 1: Exited with exit code 1"
 
 
 def resumed(folder: Path, step: int, *passed_over: str) -> None:
@@ -151,22 +139,17 @@ def resumed(folder: Path, step: int, *passed_over: str) -> None:
 def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     resumed(folder, 6, "step-8/__0_0.distcp: 10 bytes, 20 were written")
+    damaged = "step-8/__0_0.distcp: 10 bytes, 20 were written"
+    resumed(folder, 6, damaged)
     notes = judge.judge_folder(folder).verdicts.notes
     assert "metrics.json:resumed: it began after step 6, with a checkpoint of earlier" in notes
-    assert (
-        "metrics.json:resumed: passed over a damaged checkpoint: step-8/__0_0.distcp: 10 bytes, 20 were written"
-        in notes
-    )
+    assert f"metrics.json:resumed: passed over a damaged checkpoint: {damaged}" in notes
 
 
 def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     resumed(folder, 11)
-    speeds = [
-        observation
-        for observation in judge.judge_folder(folder).observations
-        if observation.quantity == "train.tokens_per_s"
-    ]
+    speeds = [each for each in judge.judge_folder(folder).observations if each.quantity == "train.tokens_per_s"]
     assert [observation.value for observation in speeds] == [None]
     assert "no step is left after the warm-up" in str(speeds[0].why)
 

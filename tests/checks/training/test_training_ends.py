@@ -12,11 +12,8 @@ from trained_runs import HUNG, LOST, WAITING, bad, change, ended, rank_said, run
 
 
 def finished(folder: Path) -> dict[str, tuple[Outcome, str]]:
-    return {
-        subject: (v.outcome, f"{v.observed} {v.cause} {v.evidence}")
-        for (gate, subject), v in bad(folder).items()
-        if gate == "train.rank.finished"
-    }
+    of_ranks = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.rank.finished"}
+    return {subject: (v.outcome, f"{v.observed} {v.cause} {v.evidence}") for subject, v in of_ranks.items()}
 
 
 def failing(ranks: dict[str, tuple[Outcome, str]]) -> set[str]:
@@ -24,11 +21,8 @@ def failing(ranks: dict[str, tuple[Outcome, str]]) -> set[str]:
 
 
 def failures_of(ranks: dict[int, int]) -> str:
-    return "".join(
-        f"{rank // 2}:   rank      : {rank} (local_rank: {rank % 2})\n"
-        f"{rank // 2}:   exitcode  : {code} (pid: 7{rank})\n"
-        for rank, code in ranks.items()
-    )
+    line = "{0}:   rank      : {1} (local_rank: {2})\n{0}:   exitcode  : {3} (pid: 7{1})\n"
+    return "".join(line.format(rank // 2, rank, rank % 2, code) for rank, code in ranks.items())
 
 
 # the words of torch 2.6, from a public report (LlamaFactory issue 7396), shortened
@@ -64,11 +58,8 @@ VICTIMS_OF_NCCL = [
         -11,
     ),
 ]
-DOWN = (
-    "NodeName=n0 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE ThreadsPerCore=1\n"
-    "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING ThreadsPerCore=1\n"
-)
-VICTIMS = {0: LOST, 1: LOST}
+DOWN = "NodeName=n0 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE ThreadsPerCore=1\n"
+DOWN += DOWN.replace("n0", "n1").replace("IDLE", "DOWN+NOT_RESPONDING")
 AT_74 = {rank: (WAITING, 74) for rank in range(4)}
 OF_N1 = {"n1/rank2", "n1/rank3"}
 LATE = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait"
@@ -76,9 +67,10 @@ NORM = "NotFinite: step 4: the gradient norm is nan, the loss of this rank was f
 BY_SLURM = "*** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***"
 OOM = "Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
 FIRST = "Root Cause (first observed failure):\n"
-EXITED = "Exited with exit code"
+EXITED, CODE_1 = "Exited with exit code", "exited with code 1"
+NODE_FAILURE = "srun: error: Node failure on n1\n"
 BEFORE_SLURM_NOTICED = {  # a launcher ended by its own ranks leaves nothing about the node in the words of its step
-    "raised": VICTIMS,
+    "raised": {0: LOST, 1: LOST},
     "silent": (2, 3),
     "log": f"srun: error: n0: task 0: {EXITED} 1\n",
     "fails": OF_N1,
@@ -134,11 +126,7 @@ CASES: list[dict[str, Any]] = [
         "log": failures_of({3: -15}) + f"1: {FIRST}" + failures_of({2: 1}) + f"0: [rank0]: {LOST}\n0: {FIRST}"
         f"{failures_of({0: 1})}",
         "fails": {"n1/rank2"},
-        "words": {
-            "n1/rank2": "exited with code 1",
-            "n0/rank0": "lost its peers",
-            "n1/rank3": "first n1/rank2 exited with code 1",
-        },
+        "words": {"n1/rank2": CODE_1, "n0/rank0": "lost its peers", "n1/rank3": f"first n1/rank2 {CODE_1}"},
     },
     # code zero and no word: no signal killed it
     {"silent": (3,), "log": failures_of({3: 0}), "words": {"n1/rank3": ""}},
@@ -178,12 +166,7 @@ CASES: list[dict[str, Any]] = [
         for line, code in VICTIMS_OF_NCCL
     ),
     # the ranks of a lost node are lost with it
-    {
-        "silent": (2, 3),
-        "log": "srun: error: Node failure on n1\n",
-        "fails": OF_N1,
-        "words": {"n1/rank2": "lost with its node"},
-    },
+    {"silent": (2, 3), "log": NODE_FAILURE, "fails": OF_N1, "words": {"n1/rank2": "lost with its node"}},
     {  # srun was ended before it named the node: its state does
         "silent": range(4),
         "log": f"0: slurmstepd-n0: error: {BY_SLURM}\n",
@@ -197,7 +180,7 @@ CASES: list[dict[str, Any]] = [
     BEFORE_SLURM_NOTICED
     | {
         "scontrol-node.txt": DOWN,
-        "monitor.err": "srun: error: Node failure on n1\n",
+        "monitor.err": NODE_FAILURE,
         "words": {"n1/rank3": "lost with its node (node failure)"},
     },
     BEFORE_SLURM_NOTICED
@@ -251,11 +234,8 @@ def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path):
         rank_said(folder, "n0", rank, state="raised", error=f"Late: {words}")
     for rank in (2, 3):
         (folder / f"raw/rank{rank}.jsonl").write_text("")
-    missed = [
-        {"probe": "train", "at": "n0", "subject": subject, "quantity": "train.rank.late", "value": 8, "unit": "s"}
-        | {"why": words}
-        for subject in ("n1/rank2", "unknown/rank3")
-    ]
+    late = {"probe": "train", "at": "n0", "quantity": "train.rank.late", "value": 8, "unit": "s", "why": words}
+    missed = [late | {"subject": subject} for subject in ("n1/rank2", "unknown/rank3")]
     lines = [*missed, {"quantity": "train.rank.state", "value": "raised", "unit": "text"}]
     lines += [{"quantity": "train.rank.error", "value": f"Late: {words}", "unit": "text"}]
     common = {"probe": "train", "at": "n0", "subject": "n0/rank0"}
@@ -350,10 +330,8 @@ def test_a_job_that_got_sigterm_is_no_fault_of_the_cluster(tmp_path):
     (folder / "raw/sigterm.txt").write_text("n0\n")
     assert {outcome for outcome, _ in finished(folder).values()} == {Outcome.INCOMPLETE}
     job = bad(folder)["train.exit_code", "job"]
-    assert (job.outcome, job.cause) == (
-        Outcome.INCOMPLETE,
-        "not found out: exit code 1: the job got SIGTERM, so its ranks ended",
-    )
+    why = "not found out: exit code 1: the job got SIGTERM, so its ranks ended"
+    assert (job.outcome, job.cause) == (Outcome.INCOMPLETE, why)
 
 
 def test_a_rank_that_was_killed_counts_although_others_refused(tmp_path):

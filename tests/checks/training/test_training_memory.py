@@ -37,11 +37,8 @@ def verdicts(results, check, *, profile_name="local-cpu", **args) -> dict[str, V
         text = (FIXTURES / "training/run_fsdp_1node" / file).read_text()
         (folder / file).write_text(json.dumps(json.loads(text) | changes))
     opening.close_run(folder, 0)
-    return {
-        verdict.gate: verdict
-        for verdict in judge.judge_folder(folder).verdicts.verdicts
-        if verdict.gate.startswith("train.memory.")
-    }
+    all_of_them = judge.judge_folder(folder).verdicts.verdicts
+    return {verdict.gate: verdict for verdict in all_of_them if verdict.gate.startswith("train.memory.")}
 
 
 def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path):

@@ -76,11 +76,8 @@ def test_a_clock_that_was_not_seen_under_load_is_unknown(text, steps, says):
 
 
 def test_a_node_whose_gpus_were_not_all_sampled_is_unknown():
-    judged_verdict = verdict(watched(HEALTHY), "train.gpu.clock", "n0", gpus=8)
-    assert (judged_verdict.outcome, "2 of 8 answered" in f"{judged_verdict.observed} {judged_verdict.cause}") == (
-        Outcome.INCOMPLETE,
-        True,
-    )
+    seen = verdict(watched(HEALTHY), "train.gpu.clock", "n0", gpus=8)
+    assert (seen.outcome, "2 of 8 answered" in f"{seen.observed} {seen.cause}") == (Outcome.INCOMPLETE, True)
 
 
 @shows_failing("train.monitor.slowdown")

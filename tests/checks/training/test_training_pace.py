@@ -26,8 +26,7 @@ OTHERS = "it was written by other ranks or another strategy"
 
 def about_job(results: Any, stem: str, used: str = "generic", *, gpus: int = 2, **changes: Any) -> dict[str, Verdict]:
     """Gate -> its verdict on the records of a run on one node. changes: of metrics.json, also of a part of a field."""
-    ranks = 1 if stem == "run_1gpu" else 2
-    folder = opened(stem, results, used, ["n0"], gpus=gpus, ranks=ranks)
+    folder = opened(stem, results, used, ["n0"], gpus=gpus, ranks=1 if stem == "run_1gpu" else 2)
     (folder / runs.RUN_ARGS).write_text((RECORDS / stem / runs.RUN_ARGS).read_text())
     metrics = json.loads((RECORDS / stem / runs.METRICS).read_text())
     for name, value in changes.items():
@@ -74,11 +73,8 @@ def of_peak(mfu: float | None, step_s: float = 0.5, why: str | None = None) -> d
     per_s = json.loads((RECORDS / "run_1gpu/metrics.json").read_text())["tokens_per_s_per_rank"]
     per_token = None if tflops is None else tflops * 1e12 / per_s
     speed = {"mfu": mfu, "mfu_reason": why, "peak_tflops": 989.0, "tflops_per_rank": tflops}
-    return speed | {
-        "flops_per_token": per_token,
-        "step_time_s": {"p50": step_s},
-        "rank_times_s": {"step_p50": [step_s]},
-    }
+    of_step = {"step_time_s": {"p50": step_s}, "rank_times_s": {"step_p50": [step_s]}}
+    return speed | {"flops_per_token": per_token, **of_step}
 
 
 @shows_failing("train.mfu")
@@ -109,10 +105,8 @@ def test_ranks_that_became_slower_together_fail_where_a_step_is_work(
 ):
     folder = opened("run_ddp_1node", tmp_path_factory.mktemp("run"), "generic", ["n0"])
     (folder / REFERENCE_ARGS).parent.mkdir(exist_ok=True)
-    for stem, names in (
-        ("run_1gpu", (REFERENCE_ARGS, REFERENCE_METRICS)),
-        ("run_ddp_1node", (runs.RUN_ARGS, runs.METRICS)),
-    ):
+    own = (runs.RUN_ARGS, runs.METRICS)
+    for stem, names in (("run_1gpu", (REFERENCE_ARGS, REFERENCE_METRICS)), ("run_ddp_1node", own)):
         for source, name in zip((runs.RUN_ARGS, runs.METRICS), names, strict=True):
             (folder / name).write_text((RECORDS / stem / source).read_text())
     reference = json.loads((folder / REFERENCE_METRICS).read_text())
@@ -205,5 +199,4 @@ def test_a_host_that_is_ahead_of_its_gpu_contradicts_nothing():
     step_s, begin = sum(metrics.steps_s) / len(metrics.steps_s), metrics.steps_unix_s[0]
     last = len(metrics.steps_unix_s) - 1
     ends = [begin + step_s * max(0, min(number, last - 2)) for number in range(last + 1)]
-    ahead = metrics.model_copy(update={"steps_unix_s": ends})
-    assert list(measured.contradictions(records.args, ahead)) == []
+    assert list(measured.contradictions(records.args, metrics.model_copy(update={"steps_unix_s": ends}))) == []

@@ -24,6 +24,7 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
     assert bad(run_of(stem, tmp_path)) == {}
 
 
+ACROSS = {"observed_mesh": [[0, 2], [1, 3]], "parameter_checksums": [1.0] * 4}
 FIELDS = [  # what a record has otherwise; the gate about the job; its outcome; its words
     ("run_1gpu", {"loss": [5.0] * 12}, "train.loss.fell", FAIL, ""),
     ("run_ddp_1node", {"loss": [6.0, 5.0]}, "train.loss.fell", OPEN, ""),
@@ -59,11 +60,7 @@ FIELDS = [  # what a record has otherwise; the gate about the job; its outcome; 
     # a rehearsal in between read both replicas back alike
     ("run_ddp_2node", {"parameter_checksums_rehearsed": [1.0, 1.0, 1.0, 1.5]}, "train.replicas.difference", FAIL, ""),
     ("run_fsdp_2node", {"observed_parameters_local_max": 213568}, "train.shard.size", FAIL, ""),
-    (
-        "run_hsdp_2node",
-        {"observed_mesh": [[0, 2], [1, 3]], "parameter_checksums": [1.0] * 4},
-        *("train.shard.inside_node", FAIL, ""),
-    ),
+    ("run_hsdp_2node", ACROSS, "train.shard.inside_node", FAIL, ""),
     ("run_fsdp_2node", {"observed_recomputed_layers": 4}, "train.variant", FAIL, ""),
     ("run_ddp_1node", {"observed_loss_dtype": "bfloat16"}, "train.variant", FAIL, ""),
 ]
@@ -97,9 +94,8 @@ def test_every_training_gate_can_fail_and_passes_nothing_that_is_not_there(
 def under_nccl(results: Path, *networks: str) -> Path:
     """A run on GPUs of two nodes, with a log of NCCL per network that a node named."""
     folder = run_of("run_ddp_2node", results)
-    change(
-        folder, "metrics.json", transport=None, transport_reason="NCCL's log in raw/ names it", observed_backend="nccl"
-    )
+    why = "NCCL's log in raw/ names it"
+    change(folder, "metrics.json", transport=None, transport_reason=why, observed_backend="nccl")
     of_backend = {"subject": "2-nodes", "quantity": "nccl.backend", "value": "nccl", "unit": "text"}
     nccl_facts = {"probe": "train", "at": "n0"} | of_backend
     (folder / "raw/backend.jsonl").write_text(
@@ -107,9 +103,8 @@ def under_nccl(results: Path, *networks: str) -> Path:
     )
     (folder / "raw/nccl-2").mkdir()
     for node, network in enumerate(networks):
-        (folder / f"raw/nccl-2/nccl.n{node}.40.log").write_text(
-            f"n{node}:40:41 [0] NCCL INFO Using network {network}\n"
-        )
+        line = f"n{node}:40:41 [0] NCCL INFO Using network {network}\n"
+        (folder / f"raw/nccl-2/nccl.n{node}.40.log").write_text(line)
     return folder
 
 
@@ -129,8 +124,7 @@ def of_transport(folder: Path, name: str) -> Verdict:
     ((), OPEN, "0 of 2 nodes left a log of NCCL"),
 )
 def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, networks, outcome, says):
-    folder = under_nccl(tmp_path, *networks)
-    verdict = of_transport(folder, "h100-8x400g")
+    verdict = of_transport(under_nccl(tmp_path, *networks), "h100-8x400g")
     assert verdict.outcome is outcome
     assert says in f"{verdict.observed} {verdict.cause}"
 
@@ -138,10 +132,8 @@ def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, n
 @pytest.mark.parametrize(("providers", "outcome"), [(("efa", "efa"), PASS), (("efa", "tcp"), FAIL)])
 def test_training_over_efa_is_known_by_the_provider_of_every_node(tmp_path, providers, outcome):
     selected = "NET/OFI Selected provider is"
-    folder = under_nccl(
-        tmp_path, *(f"Libfabric\nn0:40:41 [0] NCCL INFO {selected} {each} (found 8 nics)" for each in providers)
-    )
-    assert of_transport(folder, "h100-efa-p5").outcome is outcome
+    words = (f"Libfabric\nn0:40:41 [0] NCCL INFO {selected} {each} (found 8 nics)" for each in providers)
+    assert of_transport(under_nccl(tmp_path, *words), "h100-efa-p5").outcome is outcome
 
 
 def test_two_logs_of_one_node_say_nothing_of_the_other(tmp_path):
@@ -337,6 +329,5 @@ def test_of_two_steps_none_is_usual(tmp_path):
 def test_the_lines_that_are_shown_while_it_trains_leave_no_note(tmp_path):
     folder = run_of("run_ddp_2node", tmp_path)
     (folder / "raw/progress.jsonl").write_text('{"step": 1, "of": 12, "loss_of_rank_0": 6.2, "step_s": 0.5}\n')
-    assert not [
-        note for note in judge.judge_folder(folder).problems if "progress.jsonl" in note and "not a fact" in note
-    ]
+    problems = judge.judge_folder(folder).problems
+    assert not [note for note in problems if "progress.jsonl" in note and "not a fact" in note]
