@@ -104,9 +104,7 @@ def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[e
     for absent in runs.absent:
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
             complain(f"left out: {absent.phase}: {absent.why}")
-    chosen = [
-        folder for folder in runs.folders if folder not in runs.steps or PHASES[runs.steps[folder].phase].is_training
-    ]
+    chosen = [path for path in runs.folders if path not in runs.steps or PHASES[runs.steps[path].phase].is_training]
     of_sweeps = {
         folder for sweep in folders if results.is_of(sweep, results.SWEEP) for folder in results.find([sweep]).folders
     }

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -120,12 +121,10 @@ def _read(folder: Path) -> Sweep:
     return sweep
 
 
-def nodes_of(
-    count: int | None, nodelist: str | None, phase: Phase, environment: dict[str, str]
-) -> tuple[list[str], int]:
+def nodes_of(count: int | None, named: str | None, phase: Phase, environment: dict[str, str]) -> tuple[list[str], int]:
     """Return the nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
     partition = partitions.partition_of(phase, environment)
-    nodes = slurm.patiently(partial(requested_nodes, count, nodelist, partition), lambda text: None)
+    nodes = slurm.patiently(partial(requested_nodes, count, named, partition), lambda text: None)
     names, gpus = list(nodes)[: phase.max_nodes], max(node.gpus for node in nodes.values())
     lack = phase.lacks(len(names), gpus)
     if lack is not None:
@@ -144,8 +143,8 @@ class _Work:
     site: at_site.AtSite | None
     gpus: int
     console: Console
-    entries: dict[int, list[Entry]] = field(default_factory=dict)
-    failures: dict[int, list[tuple[Outcome, str]]] = field(default_factory=dict)
+    entries: dict[int, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    failures: dict[int, list[tuple[Outcome, str]]] = field(default_factory=lambda: defaultdict(list))
     runs: list[SweepRun] = field(default_factory=list)
     same_as_base: set[int] = field(default_factory=set)
 
@@ -153,7 +152,7 @@ class _Work:
         """Run one job, unless it has finished before, or has the values of the base."""
         settings = self.sweep.variants[variant]
         title = plan.label(settings)
-        base = self.entries.get(0, []) if variant else []
+        base = self.entries[0] if variant else []
         if variant in self.same_as_base or (base and table.is_base(settings, base[0])):
             if variant not in self.same_as_base:
                 self.console.print(f"{'SAME':<10} {title}: the base has these values; its runs count")
@@ -166,9 +165,9 @@ class _Work:
             judged = finished or self._submit(started, settings)
         entry, outcome, why = assessed(judged, settings)
         if entry is not None:
-            self.entries.setdefault(variant, []).append(entry)
+            self.entries[variant].append(entry)
         if why is not None:
-            self.failures.setdefault(variant, []).append((outcome, why))
+            self.failures[variant].append((outcome, why))
         shown = report.shown_path(judged.folder)
         self.runs.append(SweepRun(variant=variant, repetition=repetition, folder=shown, outcome=outcome, why=why))
         speed = "" if entry is None else f": {entry.metrics.tokens_per_s:,.0f} tokens/s"
@@ -193,10 +192,8 @@ class _Work:
 
     def _submit(self, started: Started, settings: plan.Settings) -> Judged:
         phase, again = started.phase, len(runs.attempts(started.phase, started.name))
-        environment = os.environ | {
-            "BRINGUP_PROFILE": self.sweep.profile,
-            "BRINGUP_TRAIN_ARGS": " ".join(plan.options(self.sweep.options, settings)),
-        }
+        options = " ".join(plan.options(self.sweep.options, settings))
+        environment = os.environ | {"BRINGUP_PROFILE": self.sweep.profile, "BRINGUP_TRAIN_ARGS": options}
         started.folder.mkdir(parents=True, exist_ok=True)
         nodes = self.sweep.nodes[: phase.max_nodes or int(settings.get(NODES, len(self.sweep.nodes)))]
         # what did not finish stays, and the next job has its own folder
@@ -205,16 +202,11 @@ class _Work:
         return Launch(phase, name, started.folder, started.tell, *at).run()
 
     def _rows(self) -> list[SweepRow]:
-        reached = [
-            index for index in range(len(self.sweep.variants)) if index in self.entries or index in self.failures
-        ]
-        if 0 not in reached:
-            return []
         variants = [
-            table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
-            for index in reached
+            table.Variant(settings, self.entries[index], self.failures[index])
+            for index, settings in enumerate(self.sweep.variants)
         ]
-        return table.rows(variants)
+        return table.rows([each for each in variants if each.is_reached]) if variants[0].is_reached else []
 
     def _save(self) -> None:
         self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})
@@ -223,11 +215,9 @@ class _Work:
     def conclude(self) -> int:
         self._save()
         rows = self.sweep.rows
-        self.console.print()
         columns = report.columns(*table.table(rows))
-        self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
         failed = [f"{report.MARK[row.outcome]} {row.label}: {report.plain(row.failed)}" for row in rows if row.failed]
-        self.console.print("\n".join(["", *failed]).rstrip(), soft_wrap=True, markup=False, highlight=False)
+        self.console.print("\n".join(["", columns, "", *failed]), highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
         outcome = worst([row.outcome for row in rows])
         words = _curve(rows) or _fastest(rows)

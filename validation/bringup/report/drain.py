@@ -62,9 +62,7 @@ def reason_of(finding: str, action: Action, date: str, by: str) -> str:
 def read_reason(text: str | None) -> Reason | None:
     """Read a drain reason, without what `scontrol show node` adds, [root@2026-…]. None: it is not of bringup."""
     match = _FORM.fullmatch((text or "").strip())
-    if match is None:
-        return None
-    return Reason(match["finding"], match["action"], match["date"], match["by"])
+    return None if match is None else Reason(**match.groupdict())
 
 
 STATE_GATE = "discovery.node.state"

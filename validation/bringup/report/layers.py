@@ -32,6 +32,13 @@ class Layer:
     usual: str = ""  # published, kept of the layer above
     kept: float | None = None  # of the nearest layer above that was measured
 
+    @property
+    def row(self) -> tuple[str, str, str, str, str]:
+        if self.gb_per_s is None:
+            return self.name, "not measured", "", "", f"measured by: {self.measured_by}"
+        usual = "" if self.kept is None else self.usual
+        return self.name, f"{self.gb_per_s:.4g}", _share(self.kept), usual, self.owner
+
 
 @dataclass(frozen=True)
 class Waterfall:
@@ -40,18 +47,7 @@ class Waterfall:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
-        return [
-            (layer.name, "not measured", "", "", f"measured by: {layer.measured_by}")
-            if layer.gb_per_s is None
-            else (
-                layer.name,
-                f"{layer.gb_per_s:.4g}",
-                _share(layer.kept),
-                "" if layer.kept is None else layer.usual,
-                layer.owner,
-            )
-            for layer in self.layers
-        ]
+        return [layer.row for layer in self.layers]
 
     @property
     def says(self) -> str:
@@ -73,10 +69,7 @@ def _share(kept: float | None) -> str:
 
 def waterfalls(judged: Sequence[Judged]) -> list[Waterfall]:
     """Return what is known between nodes, and inside a node: each where a layer has a share of another one."""
-    known = [
-        Waterfall("Between nodes", _kept(_between(judged))),
-        Waterfall("Inside a node", _kept(_inside(judged))),
-    ]
+    known = [Waterfall("Between nodes", _kept(_between(judged))), Waterfall("Inside a node", _kept(_inside(judged)))]
     return [each for each in known if any(layer.kept is not None for layer in each.layers)]
 
 
@@ -96,7 +89,7 @@ def _between(judged: Sequence[Judged]) -> list[Layer]:
     scale = max(speeds, key=lambda name: nodes_of_scale(name) or 0, default="")
     if (nodes_of_scale(scale) or 0) < 2:
         scale = "all nodes"
-    slowest = _least(_values(judged, "nccl.pair.slowest"))
+    worst = _least(_values(judged, "nccl.pair.slowest"))
     of_ports = [
         Layer("line rate of a node's RDMA ports", ports.line_rate, "", pairs),
         Layer("the slowest port alone, times their number", ports.alone, "that port: cable, NIC, switch", pairs),
@@ -104,9 +97,7 @@ def _between(judged: Sequence[Judged]) -> list[Layer]:
     ]
     return [
         *([] if ports.are_none else of_ports),
-        Layer(
-            "NCCL on the slowest pair of nodes", slowest, "NCCL: transport, GPUDirect, NCCL_* settings", pairs, USUAL
-        ),
+        Layer("NCCL on the slowest pair of nodes", worst, "NCCL: transport, GPUDirect, NCCL_* settings", pairs, USUAL),
         Layer(f"all_reduce on {scale}", speeds.get(scale), "switches between leaves, a slow node or link", scaling),
         *_in_training(judged, across=True),
     ]

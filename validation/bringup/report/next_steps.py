@@ -120,6 +120,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
     accused = [(run, verdict) for run, verdict in bad if verdict.outcome is outcome]
     first_run, first = accused[0]
     by_gate = grouped((verdict.gate, (run, verdict)) for run, verdict in accused)
+    alike = [verdict for run, verdict in by_gate[first.gate] if run is first_run]
     return Card(
         outcome=outcome,
         subjects=listed([_where(run.run, verdict.subject) for run, verdict in accused]),
@@ -128,11 +129,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
         findings=[_finding(group, links) for group in list(by_gate.values())[:MAX_FINDINGS]],
         hidden=max(0, len(by_gate) - MAX_FINDINGS),
         fix=first.fix,
-        commands=explain.next_commands(
-            [verdict for run, verdict in accused if run is first_run and verdict.gate == first.gate],
-            first_run.folder,
-            first_run.run,
-        ),
+        commands=explain.next_commands(alike, first_run.folder, first_run.run),
     )
 
 

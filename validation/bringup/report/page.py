@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any
 
 from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.kernel.answers import in_words, stand_ins_of
@@ -134,10 +133,6 @@ def timeline(sections: Sequence[Section]) -> Timeline:
 
 
 def render(collection: Collection, links: Links = nowhere) -> str:
-    return rendered("page.html.j2", **_view(collection, links))
-
-
-def _view(collection: Collection, links: Links) -> dict[str, Any]:
     nodes = fleet.nodes(collection.judged)
     cards = next_steps.cards(collection.judged, links)
     facts = system.facts(collection.judged)
@@ -149,48 +144,48 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     trained = report_of_trainings(collection.judged, varied=collection.varied)
     compared = trained.compared
     node_rows, clean_rows = fleet.rows(nodes)
-    return {
-        "outcome": collection.outcome,
-        "overall": collection.headline,
-        "counted": next_steps.counted(collection.judged),
-        "cluster": system.cluster_name(collection.judged),
-        "context": _context(collection, nodes, facts),
-        "standing": fleet.standing(collection.judged, nodes),
-        "who": _who(collection, [node.name for node in nodes]),
-        "facts": [fact for fact in shown if fact.what in system.TABLE.at_once],
-        "folded": [fact for fact in shown if fact.what not in system.TABLE.at_once],
-        "drift": [fact for fact in facts if fact.others],
-        "stand_ins": stand_ins_of(
+    return rendered(
+        "page.html.j2",
+        outcome=collection.outcome,
+        overall=collection.headline,
+        counted=next_steps.counted(collection.judged),
+        cluster=system.cluster_name(collection.judged),
+        context=_context(collection, nodes, facts),
+        standing=fleet.standing(collection.judged, nodes),
+        who=_who(collection, [node.name for node in nodes]),
+        facts=[fact for fact in shown if fact.what in system.TABLE.at_once],
+        folded=[fact for fact in shown if fact.what not in system.TABLE.at_once],
+        drift=[fact for fact in facts if fact.others],
+        stand_ins=stand_ins_of(
             claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.NOT_PROVEN
         ),
-        "node_rows": node_rows,
-        "clean_rows": clean_rows,
-        "named": len(nodes) <= fleet.MAX_NAMES,
-        "not_well": any(node.letter for node in nodes),
-        "nothing_judged": any(not node.judged for row in node_rows for node in row),
-        "answers": collection.answers,
-        "tiles": tiles(collection.answers, collection.verdicts),
-        "max_bad": MAX_BAD,
-        "sections": sections,
-        "layers": layers,
-        "waterfalls": layers.waterfalls(collection.judged),
-        "timeline": timeline(sections),
-        "fabric": _fabric(sections),
-        "rails": bandwidth.against_floors(collection.verdicts),
-        "search_hash": base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
-        "absent": [
-            (PHASES[absent.phase].title if absent.phase in PHASES else absent.phase, absent.why)
-            for absent in collection.absent
+        node_rows=node_rows,
+        clean_rows=clean_rows,
+        named=len(nodes) <= fleet.MAX_NAMES,
+        not_well=any(node.letter for node in nodes),
+        nothing_judged=any(not node.judged for row in node_rows for node in row),
+        answers=collection.answers,
+        tiles=tiles(collection.answers, collection.verdicts),
+        max_bad=MAX_BAD,
+        sections=sections,
+        layers=layers,
+        waterfalls=layers.waterfalls(collection.judged),
+        timeline=timeline(sections),
+        fabric=_fabric(sections),
+        rails=bandwidth.against_floors(collection.verdicts),
+        search_hash=base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
+        absent=[
+            (PHASES[step.phase].title if step.phase in PHASES else step.phase, step.why) for step in collection.absent
         ],
-        "left_out": collection.left_out,
-        "cards": next_steps.arranged(cards),
-        "failed_first": [card for card in cards if card.outcome is Outcome.FAIL],
-        "keep_away": drain.keep_away(collection.judged, nodes),
-        "commands": next_steps.commands(collection),
-        "training": trained,
-        "deciding": charts.deciding([row.entry for row in compared.rows]) if compared is not None else [],
-        "advice": recommend.recommend(compared) if compared is not None else None,
-    }
+        left_out=collection.left_out,
+        cards=next_steps.arranged(cards),
+        failed_first=[card for card in cards if card.outcome is Outcome.FAIL],
+        keep_away=drain.keep_away(collection.judged, nodes),
+        commands=next_steps.commands(collection),
+        training=trained,
+        deciding=charts.deciding([row.entry for row in compared.rows]) if compared is not None else [],
+        advice=recommend.recommend(compared) if compared is not None else None,
+    )
 
 
 def _context(collection: Collection, nodes: Sequence[fleet.Node], facts: Sequence[system.Fact]) -> list[str]:

@@ -99,13 +99,9 @@ def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
 
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
     """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
-    of_driver = verdict.gate.startswith(_OF_THE_DRIVER)
-    spoken = [
-        str(s.value)
-        for s in run.observations
-        if of_driver and s.quantity == _SPOKEN and s.subject.partition("/")[0] == node
-    ]
-    return ("; ".join(spoken) or _line(run, verdict.evidence))[:_LONGEST]
+    spoken = [s for s in run.observations if s.quantity == _SPOKEN and s.subject.partition("/")[0] == node]
+    of_driver = "; ".join(str(s.value) for s in spoken) if verdict.gate.startswith(_OF_THE_DRIVER) else ""
+    return (of_driver or _line(run, verdict.evidence))[:_LONGEST]
 
 
 def _line(run: Judged, evidence: str) -> str:
@@ -135,12 +131,8 @@ def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> l
     for run in judged:
         for fact in run.observations:
             at, _, device = fact.subject.partition("/")
-            if (
-                at == node
-                and device.startswith("GPU-")
-                and fact.value is not None
-                and fact.quantity.startswith(_OF_A_GPU)
-            ):
+            is_gpu = at == node and device.startswith("GPU-")
+            if is_gpu and fact.value is not None and fact.quantity.startswith(_OF_A_GPU):
                 name = fact.quantity.partition(".gpu.")[2]
                 known.setdefault(device, {})[name] = value_in_words(fact.value, fact.unit)
     rows = []

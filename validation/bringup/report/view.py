@@ -261,9 +261,8 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
 def _least(group: Sequence[Verdict]) -> int:
     """So many of them share their lines."""
     first = group[0]
-    differ = (
-        first.outcome is Outcome.FAIL and len({v.gate for v in group}) == 1 and len({v.observed for v in group}) > 1
-    )
+    gates, observed = {v.gate for v in group}, {v.observed for v in group}
+    differ = first.outcome is Outcome.FAIL and len(gates) == 1 and len(observed) > 1
     return MIN_ALIKE if first.outcome is not Outcome.INCOMPLETE and (_is_pair(first) or differ) else 2
 
 
@@ -272,9 +271,8 @@ def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
     shown = []
     for group in groups:
         first, is_open = group[0], group[0].outcome is Outcome.INCOMPLETE
-        gates, subjects = (
-            list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True)
-        )
+        gates = list(dict.fromkeys(v.gate for v in group))
+        subjects = list(dict.fromkeys(v.subject for v in group))
         says, number = f"{first.gate} [{first.subject}]: {text.sentence(first)}", len(group)
         alike = "; or alike" if len({v.cause for v in group}) > 1 else ""
         also = f"; also {', '.join(gates[1:])}" if len(gates) > 1 else ""

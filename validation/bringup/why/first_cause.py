@@ -136,9 +136,8 @@ def judged(
     if job.state == "COMPLETED":
         cause = Cause("none", "it ended well: exit code 0")
     if cause.rank is not None and not cause.node:
-        cause = replace(
-            cause, node=next((node for _, log in logs if (node := job.places(log).of_rank(cause.rank))), "")
-        )
+        known = [node for _, log in logs if (node := job.places(log).of_rank(cause.rank))]
+        cause = replace(cause, node=next(iter(known), ""))
     cause = _alike(job, cause, causes)
     cause = replace(cause, do=cause.do or _ENDS.next.get(cause.kind, ""))
     then = [in_short(each) for each in [*causes, *waits, *victims] if each.evidence != cause.evidence]

@@ -20,16 +20,12 @@ _Points = Mapping[str, Sequence[curve.Point]]  # scale -> points
 def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list[Drawing]:
     """Draw bus bandwidth over size. Empty where no collective was measured at two sizes."""
     by_scale = curve.curves(list(observations))
-    names = sorted({name for by_name in by_scale.values() for name in by_name})
-    return [
-        _collective(name, points, profile)
-        for name in names
-        if (
-            points := {
-                scale: known for scale, by_name in by_scale.items() if len(known := _drawn(by_name.get(name, []))) > 1
-            }
-        )
-    ]
+    drawings = []
+    for name in sorted({name for by_name in by_scale.values() for name in by_name}):
+        drawn = {scale: _drawn(by_name.get(name, [])) for scale, by_name in by_scale.items()}
+        if several := {scale: points for scale, points in drawn.items() if len(points) > 1}:
+            drawings.append(_collective(name, several, profile))
+    return drawings
 
 
 def _drawn(points: Sequence[curve.Point]) -> list[curve.Point]:

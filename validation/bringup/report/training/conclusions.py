@@ -142,7 +142,5 @@ def assessment(runs: Sequence[Trained]) -> list[str]:
         left = f"; {not_asked} checks do not apply here" if not_asked else ""
         sentences.append(f"{text.MARK[verdicts.outcome]}: {title}: {counted}{left}{why}.")
     if any(run.args.device == "cpu" for run in runs):
-        sentences.append(
-            "The trainings computed on the CPU: this proves the path, and says nothing about a GPU or NCCL."
-        )
+        sentences += ["The trainings computed on the CPU: this proves the path, and says nothing about a GPU or NCCL."]
     return sentences

@@ -188,9 +188,8 @@ def communication_speeds(trained: Trained) -> str | None:
     measured = trained.metrics.communication
     if measured is None:
         return None  # the line of the shares says why
-    return (
-        "; ".join(_speed(trained, each) for each in measured.collectives) or f"not known: {measured.collectives_reason}"
-    )
+    speeds = "; ".join(_speed(trained, each) for each in measured.collectives)
+    return speeds or f"not known: {measured.collectives_reason}"
 
 
 def inspected(trained: Trained) -> str | None:

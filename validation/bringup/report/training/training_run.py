@@ -114,9 +114,7 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
     }
     alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
     measured = bandwidth.measured(alone) if alone else None
-    runs = [
-        Trained(run, records.args, records.metrics, facts, measured) for run in judged if (records := records_of(run))
-    ]
+    runs = [Trained(run, read.args, read.metrics, facts, measured) for run in judged if (read := records_of(run))]
     return sorted(runs, key=lambda run: run.metrics.world_size)
 
 
