@@ -16,7 +16,7 @@ from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import Answer, Decision, Headline, Mark, Outcome, Playbook, Run, Verdict, known, worst
+from bringup.kernel.records import Answer, Decision, Headline, Mark, Outcome, Playbook, Verdict, grouped, known, worst
 from bringup.kernel.results import Absent, RunFolders
 from bringup.registry import DRILLED, called
 from bringup.report import fleet
@@ -59,11 +59,9 @@ class Collection(RunFolders):
 
     def _not_in_all_phases(self, nodes: Sequence[str]) -> list[str]:
         """Nodes on which a phase that takes all nodes did not run."""
-        took_part: dict[str, set[str]] = {}
-        for judged in self.judged:
-            if PHASES[judged.run.phase].max_nodes is None:
-                took_part.setdefault(judged.run.phase, set()).update(judged.run.nodes)
-        return [node for node in nodes if any(node not in of_phase for of_phase in took_part.values())]
+        wide = [judged.run for judged in self.judged if PHASES[judged.run.phase].max_nodes is None]
+        took_part = [set(known) for known in grouped((run.phase, node) for run in wide for node in run.nodes).values()]
+        return [node for node in nodes if any(node not in of_phase for of_phase in took_part)]
 
     @property
     def outcome(self) -> Outcome:
@@ -115,10 +113,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
 
 def _refuse_equal_names(judged: Sequence[Judged]) -> None:
     """Refuse nodes of one name and of two clusters: on the page they would be one. Raises NotComparable."""
-    of_node: dict[str, list[tuple[Path, Run]]] = {}
-    for run in judged:
-        for node in run.run.nodes:
-            of_node.setdefault(node, []).append((run.folder, run.run))
+    of_node = grouped((node, (run.folder, run.run)) for run in judged for node in run.run.nodes)
     for several in of_node.values():
         results.refuse_other_clusters(several)
 

@@ -16,8 +16,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
 from bringup.kernel.records import Mark, Outcome, Run, Verdict, grouped, worst
 from bringup.kernel.results import REPOSITORY
-from bringup.report import explain
-from bringup.report import text as report
+from bringup.report import explain, text
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
 from bringup.report.view import spread
@@ -147,7 +146,7 @@ def _finding(group: Sequence[_Bad], links: Links) -> Finding:
     by_phase = grouped((other.run.phase, verdict.subject) for other, verdict in group)
     by_subjects = grouped((listed(subjects), phase) for phase, subjects in by_phase.items())
     where = "; ".join(f"{', '.join(phases)}: {subjects}" for subjects, phases in by_subjects.items())
-    sentences = dict.fromkeys(report.sentence(verdict) for _, verdict in group)
+    sentences = dict.fromkeys(text.sentence(verdict) for _, verdict in group)
     sentence = next(iter(sentences))
     if len(sentences) > 1:  # a number that is too small on each is one fault of what they share: its range says so
         every = [verdict for _, verdict in group]
@@ -169,7 +168,7 @@ def commands(collection: Collection) -> list[str]:
     """Return what a person would run after reading, from the root of the repository."""
 
     def shown(folders: Iterable[Path]) -> list[str]:
-        return [shlex.quote(report.shown_path(folder)) for folder in folders]
+        return [shlex.quote(text.shown_path(folder)) for folder in folders]
 
     bad = [judged for judged in collection.judged if judged.verdicts.outcome not in (Outcome.PASS, Outcome.WARN)]
     bad.sort(key=lambda judged: -judged.verdicts.outcome.rank)

@@ -20,10 +20,8 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import QUESTION_NAMES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Answer, Mark, Outcome, Verdict, grouped, time_of
-from bringup.report import drain, fleet, layers, next_steps, system
-from bringup.report import text as report
-from bringup.report.charts import bandwidth, pairs, sampled
-from bringup.report.charts import training as charts
+from bringup.report import drain, fleet, layers, next_steps, system, text
+from bringup.report.charts import bandwidth, pairs, sampled, training
 from bringup.report.charts.drawing import Drawing
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
@@ -69,7 +67,7 @@ class Section:
     def drawings(self) -> list[Drawing]:
         """Return all other figures."""
         entry = entry_of(self.judged)
-        return sampled.draw(self.judged) + ([] if entry is None else charts.of_ranks(entry))
+        return sampled.draw(self.judged) + ([] if entry is None else training.of_ranks(entry))
 
     @cached_property
     def counts(self) -> dict[Outcome, int]:
@@ -80,7 +78,7 @@ class Section:
     def wrong(self) -> str:
         """Say what is wrong first. Empty: all passed."""
         bad = self.view.bad
-        return first_few([f"{each.subject}: {report.sentence(each)}" for each in bad[:1]], 1, len(bad))
+        return first_few([f"{each.subject}: {text.sentence(each)}" for each in bad[:1]], 1, len(bad))
 
     @cached_property
     def span(self) -> tuple[float, float]:
@@ -163,7 +161,7 @@ def render(collection: Collection, links: Links = nowhere) -> str:
         clean_rows=clean_rows,
         named=len(nodes) <= fleet.MAX_NAMES,
         not_well=any(node.letter for node in nodes),
-        nothing_judged=any(not node.judged for row in node_rows for node in row),
+        nothing_judged=any(not node.verdicts for row in node_rows for node in row),
         answers=collection.answers,
         tiles=tiles(collection.answers, collection.verdicts),
         max_bad=MAX_BAD,
@@ -174,16 +172,14 @@ def render(collection: Collection, links: Links = nowhere) -> str:
         fabric=_fabric(sections),
         rails=bandwidth.against_floors(collection.verdicts),
         search_hash=base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
-        absent=[
-            (PHASES[step.phase].title if step.phase in PHASES else step.phase, step.why) for step in collection.absent
-        ],
+        absent=[(PHASES[gap.phase].title if gap.phase in PHASES else gap.phase, gap.why) for gap in collection.absent],
         left_out=collection.left_out,
         cards=next_steps.arranged(cards),
         failed_first=[card for card in cards if card.outcome is Outcome.FAIL],
         keep_away=drain.keep_away(collection.judged, nodes),
         commands=next_steps.commands(collection),
         training=trained,
-        deciding=charts.deciding([row.entry for row in compared.rows]) if compared is not None else [],
+        deciding=training.deciding([row.entry for row in compared.rows]) if compared is not None else [],
         advice=recommend.recommend(compared) if compared is not None else None,
     )
 
@@ -197,7 +193,7 @@ def _context(collection: Collection, nodes: Sequence[fleet.Node], facts: Sequenc
     profiles = ", ".join(dict.fromkeys(judged.verdicts.profile for judged in collection.judged))
     opened = min((run.opened_at for run in runs), default="").replace("T", " ")[:16]
     cluster = system.cluster_name(collection.judged)
-    return [text for text in (cluster, size, profiles and f"profile {profiles}", opened and f"{opened} UTC") if text]
+    return [part for part in (cluster, size, profiles and f"profile {profiles}", opened and f"{opened} UTC") if part]
 
 
 def _fabric(sections: Sequence[Section]) -> list[Section]:
@@ -224,7 +220,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("profile", each([judged.verdicts.profile for judged in collection.judged])),
         ("site file", each([run.site.name for run in runs if run.site is not None])),
         ("torch", each(torch)),
-        ("bringup commit", each([report.commit(run.git_commit, run.git_dirty) for run in runs])),
+        ("bringup commit", each([text.commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
         ("duration of the steps", f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s" * bool(seconds)),
     ]

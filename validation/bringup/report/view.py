@@ -72,18 +72,14 @@ class View:
         return self._by_gate(Outcome.PASS)
 
     @cached_property
-    def proven(self) -> list[tuple[str, ...]]:
+    def proven(self) -> list[tuple[str, str, str, str, str]]:
         """Return one for each gate, however many nodes there are: gate, subjects, values, expected, evidence of the
         first."""
-        return [
-            (
-                gate,
-                shortened([v.subject for v in alike]),
-                *(_several(getattr(v, field) for v in alike) for field in ("observed", "expected")),
-                alike[0].evidence,
-            )
-            for gate, alike in self.passed.items()
-        ]
+        rows = []
+        for gate, alike in self.passed.items():
+            observed, expected = _several(v.observed for v in alike), _several(v.expected for v in alike)
+            rows.append((gate, shortened([v.subject for v in alike]), observed, expected, alike[0].evidence))
+        return rows
 
     @cached_property
     def measured(self) -> dict[str, tuple[str, str, str, str]]:
@@ -107,9 +103,8 @@ class View:
     @property
     def numbers(self) -> list[str]:
         """Say the numbers that the answers show, of what passed: others are said in a line of their own."""
-        passed = self.passed
-        by_gate = {gate: passed[gate] for gate in passed if gate in _SHOWN}
-        return [in_words(number) for alike in by_gate.values() if (number := number_of(alike)) is not None]
+        shown = [alike for gate, alike in self.passed.items() if gate in _SHOWN]
+        return [in_words(number) for alike in shown if (number := number_of(alike)) is not None]
 
     @property
     def next(self) -> str:

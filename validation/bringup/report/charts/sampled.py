@@ -82,12 +82,10 @@ def _series(of_nodes: Mapping[str, Line]) -> list[Series]:
 
 def line_of(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:
     """Return (second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
-    measured = [
-        (at, number) for at, row in zip(times, rows, strict=True) if (number := monitor.cell(row, column)) is not None
-    ]
+    cells = [(at, cell) for at, row in zip(times, rows, strict=True) if (cell := monitor.cell(row, column)) is not None]
     if not column.endswith("_bytes"):
-        return measured
-    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(measured)]
+        return cells
+    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(cells)]
 
 
 def clocks(nodes: Collection[str], shifts: Mapping[str, clock.Shift]) -> str:
