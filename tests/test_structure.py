@@ -147,6 +147,21 @@ def test_links_in_the_documents_resolve():
     assert seen > 20
 
 
+OWN_PATH = re.compile(
+    r"\b(?:validation|training|infrastructure-validation|bringup|recipe)/[\w/-]+\.(?:py|sh|sbatch|j2)\b"
+)
+OF_A_SITE = "bringup/setup.sh"  # in the example of a site file
+
+
+def test_a_file_that_a_comment_or_a_message_names_is_there():
+    files = ran(["git", "-C", ROOT, "ls-files"], check=True).stdout.splitlines()
+    texts = [name for name in files if re.match(r"(training|validation|infrastructure-validation)/.*\.\w+$", name)]
+    named = {path: name for name in texts for path in OWN_PATH.findall((ROOT / name).read_text(errors="replace"))}
+    ends = {"/" + path for path in named} - {f"/{OF_A_SITE}"}
+    assert len(ends) > 30
+    assert {end: named[end[1:]] for end in ends if not any(f"/{file}".endswith(end) for file in files)} == {}
+
+
 def test_the_top_level_holds_only_what_belongs_there():
     listed = ran(["git", "-C", ROOT, "ls-files"], check=True).stdout.splitlines()
     folders = "docs infrastructure-validation training validation slurm-logs tests findings .ci"

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from bringup.compare import history
-from bringup.compare import history_report as report
 from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
 from bringup.kernel.plan.stand_ins import GPU
 from bringup.kernel.records import Observation, Outcome
@@ -95,11 +94,11 @@ def test_the_screen_names_a_regression_first_and_json_has_every_point():
     runs = [run(number, value) for number, value in enumerate([*BEFORE, 300, 301, 302])]
     runs += [run(number, 640 + number, TFLOPS, "n0") for number in range(5)]
     findings = history.judge(history.series(runs))
-    shown = report.screen(findings, len(runs)).splitlines()
+    shown = history.screen(findings, len(runs)).splitlines()
     assert BUSBW in shown[1] or BUSBW in shown[2]
     assert shown[-1].startswith("18 runs: 1 regression")
     assert history.exit_code(findings) == 1
-    assert [len(entry["points"]) for entry in json.loads(report.as_json(findings))] == [13, 5]
+    assert [len(entry["points"]) for entry in json.loads(history.as_json(findings))] == [13, 5]
 
 
 @pytest.mark.parametrize("earlier", [[390], [390, 390]])
@@ -107,7 +106,7 @@ def test_fewer_days_than_tell_a_change_from_noise_say_how_much_changed_and_that_
     """28 lines "cannot tell", before."""
     runs = [run(number, value) for number, value in enumerate([*earlier, 300])]
     runs += [run(10 + number, value, LATENCY) for number, value in enumerate([20.0, 21.0])]
-    shown = report.screen(history.judge(history.series(runs)), len(runs))
+    shown = history.screen(history.judge(history.series(runs)), len(runs))
     assert "cannot tell" not in shown
     assert f"{len(earlier) + 1} of 13 days" in shown
     assert shown.splitlines()[-1] == (

@@ -164,7 +164,7 @@ def test_the_repair_list_has_the_causes_with_their_nodes_and_what_helps_and_each
 
 
 def test_a_node_needs_what_costs_most_of_what_helps():
-    node = fleet.Node("n1")
-    for action in (Action.RESET, Action.REBOOT, None, Action.CONFIGURE):
-        node.add(a_verdict(GATE, "n1").model_copy(update={"action": action, "fails": f"asks for {action}"}))
-    assert (node.action, node.says) == (Action.REBOOT, "asks for reboot")  # the sentence was that of the first one
+    asked = (Action.RESET, Action.REBOOT, None, Action.CONFIGURE)
+    updates = [{"action": action, "fails": f"asks for {action}"} for action in asked]
+    node = fleet.Node("n1", [a_verdict(GATE, "n1").model_copy(update=update) for update in updates])
+    assert node.says == f"asks for {Action.REBOOT}"  # the sentence was that of the first one

@@ -200,7 +200,7 @@ def tree(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "REPOSITORY", tmp_path)
     monkeypatch.setattr(sweep, "REPOSITORY", tmp_path)
     monkeypatch.setattr(sweep, "nodes_of", lambda count, nodelist, phase, environment: (["n0"], 2))
-    monkeypatch.setattr(sweep.report, "shown_path", lambda path: str(Path(path).relative_to(tmp_path)))
+    monkeypatch.setattr(sweep.text, "shown_path", lambda path: str(Path(path).relative_to(tmp_path)))
     monkeypatch.setattr(sweep.terminal, "console", lambda: Console(file=io.StringIO()))
     folder = tmp_path / runs.SWEEPS / "s"
     folder.mkdir(parents=True)

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bringup.compare import history, learn, lemons, regression, sweep
-from bringup.compare import history_report as report
 from bringup.kernel import judge, results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
@@ -49,7 +48,9 @@ def do_compare(arguments: argparse.Namespace) -> int:
         print(json.dumps({"runs": rows, "note": compared.note, "recommended": asdict(advice)}, indent=1))
     else:
         _show_table(compared)
-        _show_words(compared)
+        print(f"{text.wrapped(compared.note)}\n\n{text.wrapped(recommend.recommend(compared).paragraph)}")
+        sentences = dict.fromkeys(filter(None, (published.beside(row.entry.metrics) for row in compared.rows)))
+        print("".join(f"MFU, published: {sentence}\n" for sentence in sentences), end="")
     stream = sys.stderr if arguments.json else sys.stdout
     for line in compared.not_judged:
         print(text.wrapped(line), file=stream)
@@ -77,12 +78,6 @@ def _show_table(compared: sidebyside.SideBySide) -> None:
     print("".join(f"\n{text.wrapped(line)}" for line in [*compared.unlike, *compared.reasons]))
 
 
-def _show_words(compared: sidebyside.SideBySide) -> None:
-    print(f"{text.wrapped(compared.note)}\n\n{text.wrapped(recommend.recommend(compared).paragraph)}")
-    sentences = dict.fromkeys(filter(None, (published.beside(row.entry.metrics) for row in compared.rows)))
-    print("".join(f"MFU, published: {sentence}\n" for sentence in sentences), end="")
-
-
 def _exit_code(compared: sidebyside.SideBySide) -> int:
     """Return 1: a run failed, or losses disagree, which is said; 2: a run was not judged, or is incomplete."""
     if compared.disagreeing:
@@ -104,13 +99,9 @@ def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[e
     for absent in runs.absent:
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
             complain(f"left out: {absent.phase}: {absent.why}")
-    chosen = [
-        folder for folder in runs.folders if folder not in runs.steps or PHASES[runs.steps[folder].phase].is_training
-    ]
-    of_sweeps = {
-        folder for sweep in folders if results.is_of(sweep, results.SWEEP) for folder in results.find([sweep]).folders
-    }
-    unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
+    chosen = [path for path in runs.folders if path not in runs.steps or PHASES[runs.steps[path].phase].is_training]
+    swept = {path for sweep in folders if results.is_of(sweep, results.SWEEP) for path in results.find([sweep]).folders}
+    unfinished = [folder for folder in chosen if folder in swept and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
     return entries.load_all([folder for folder in chosen if folder not in unfinished], profile), runs.varied
@@ -165,11 +156,11 @@ def do_history(arguments: argparse.Namespace) -> int:
     findings = history.judge(history.series(judged))
     lemon_nodes = _lemons(arguments.lemons)
     if arguments.json:
-        print(report.as_json(findings, lemon_nodes))
+        print(history.as_json(findings, lemon_nodes))
     else:
-        terminal.show("\n".join(filter(None, [report.screen(findings, len(judged)), history.compared(judged)])))
+        terminal.show("\n".join(filter(None, [history.screen(findings, len(judged)), history.compared(judged)])))
         if lemon_nodes is not None:
-            terminal.show(report.lemons(lemon_nodes))
+            terminal.show(lemons.in_words(lemon_nodes))
     code = history.exit_code(findings)
     if lemon_nodes is not None and lemon_nodes.named:
         return Outcome.FAIL.exit_code
@@ -186,9 +177,8 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
         jobs, unread = answers.ended_jobs(table)
         answer = replace(lemons.find(jobs), unread=unread)
         if answer.jobs == 0:
-            raise UsageError(
-                f"no job that failed or completed is in the table; {many(unread, 'row')} could not be read"
-            )
+            unreadable = f"{many(unread, 'row')} could not be read"
+            raise UsageError(f"no job that failed or completed is in the table; {unreadable}")
         return answer
     except (BringupError, OSError, UnicodeDecodeError) as error:
         complain(f"which nodes stood in failed jobs is not known: {error}")
@@ -247,8 +237,7 @@ def do_sweep(arguments: argparse.Namespace) -> int:
     if arguments.resume is not None:
         if arguments.phase or arguments.vary or arguments.nodes or arguments.nodelist:
             raise UsageError("sweep --resume goes on with what it was: leave out the phase, --vary and the nodes")
-        site = at_site.entered()
-        return sweep.run(arguments.resume, site)
+        return sweep.run(arguments.resume, at_site.entered())
     if arguments.phase is None or not arguments.vary:
         raise UsageError("sweep needs a training and what to vary: bringup sweep run_fsdp_1node --vary compile=yes,no")
     phase = phase_called(arguments.phase)

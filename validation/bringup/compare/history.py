@@ -12,18 +12,19 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 
 from bringup.compare import noise
+from bringup.compare.lemons import Lemons
 from bringup.kernel.characters import many
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import stand_ins
-from bringup.kernel.plan import subjects as naming
+from bringup.kernel.plan import stand_ins, subjects
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.expectation import SPEEDS
 from bringup.kernel.records import Outcome, SlurmCluster, grouped
+from bringup.report import text
 from bringup.training.comparison.entries import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
 from bringup.training.records import ARGUMENTS
 from bringup.training.records.folder import records_of
@@ -44,6 +45,7 @@ _OUTCOMES: dict[str, Outcome] = {  # worst first
     TOO_FEW: Outcome.INCOMPLETE,
 }
 _BETTER = {"at_least": 1, "near_peers": 1, "at_most": -1}
+HEADER = ("measure", "where", "runs", "first", "median before", "newest", "unit", "change", "said")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,16 @@ class Finding:
     @property
     def is_judged(self) -> bool:
         return self.said != TOO_FEW
+
+    @property
+    def row(self) -> list[str]:
+        """Return its cells below HEADER."""
+        line, first, newest = self.series, self.series.points[0], self.series.points[-1]
+        usual = "" if self.usual is None else f"{self.usual:.4g}"
+        change = "" if self.change is None else f"{100 * self.change:+.1f} %"
+        conclusion = self.said if self.is_judged else f"{len(line.of_days)} of {LEAST_DAYS} days"
+        begin = [line.measure, line.where, str(len(line.points)), first.opened_at[:10]]
+        return [*begin, usual, f"{newest.value:.4g}", line.unit, change, conclusion]
 
 
 def series(judged: Iterable[Judged]) -> list[Series]:
@@ -150,6 +162,45 @@ def _bound(noisy: float, before: int) -> float:
     return max(noisy * math.sqrt(1 + 1 / before), -math.log1p(-OVER_TIME_IGNORE))
 
 
+def screen(findings: Sequence[Finding], runs: int) -> str:
+    """Write a row per measure, regressions first; then one line that sums them up."""
+    # one run alone shows nothing over time
+    rows = [finding.row for finding in findings if finding.is_judged or len(finding.series.points) > 1]
+    counts = Counter(finding.said for finding in findings if finding.is_judged)
+    parts = [f"{count} {result}" for result, count in counts.items()] if findings else ["nothing was measured"]
+    parts += _too_few([finding for finding in findings if not finding.is_judged])
+    return "\n".join([*([text.columns(HEADER, rows), ""] if rows else []), f"{many(runs, 'run')}: {'; '.join(parts)}"])
+
+
+def _too_few(findings: Sequence[Finding]) -> list[str]:
+    """Say what can be said all the same: how much they changed, which may be noise."""
+    if not findings:
+        return []
+    need = f"{many(len(findings), 'measure')} with fewer than the {LEAST_DAYS} days that tell a change from noise"
+    changed = [finding for finding in findings if finding.change is not None]
+    if not changed:
+        return [need]
+    largest = min(changed, key=lambda finding: finding.series.better * (finding.change or 0))
+    series = largest.series
+    return [f"{need}; the worst change is {100 * (largest.change or 0):+.1f} %: {series.measure}, {series.where}"]
+
+
+def as_json(findings: Sequence[Finding], nodes: Lemons | None = None) -> str:
+    measures = [
+        {
+            "measure": finding.series.measure,
+            "where": finding.series.where,
+            "unit": finding.series.unit,
+            "said": finding.said,
+            "change": finding.change,
+            "median_before": finding.usual,
+            "points": [asdict(point) for point in finding.series.points],
+        }
+        for finding in findings
+    ]
+    return json.dumps(measures if nodes is None else {"measures": measures, "nodes": asdict(nodes)}, indent=1)
+
+
 def compared(judged: Iterable[Judged]) -> str:
     """Say for how long results were compared bit by bit, on what, and what no finding allows (95 %). Empty: never."""
     hours: dict[str, float] = defaultdict(float)
@@ -192,7 +243,7 @@ def _of_gates(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
     for verdict in run.verdicts.verdicts:
         is_known = verdict.unit in _UNITS and verdict.gate in GATES and verdict.rule in _BETTER
         if is_known and is_number(verdict.value) and verdict.value > 0:
-            scale = verdict.subject if naming.nodes_of_scale(verdict.subject) is not None else ""
+            scale = verdict.subject if subjects.nodes_of_scale(verdict.subject) is not None else ""
             values[verdict.gate, verdict.at or "", scale].append(float(verdict.value))
     for (gate, at, scale), observed in values.items():
         better = _BETTER[GATES[gate].rule]

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from bringup.compare.noise import FALSE_ALARMS
+from bringup.kernel.characters import many
 from bringup.readers.slurm import AccountedJob
+from bringup.report import text
 
 BAD, GOOD = {"FAILED", "NODE_FAIL", "BOOT_FAIL"}, {"COMPLETED"}
 """Other ends (cancelled, time limit, memory, preempted) speak neither for nor against a node."""
@@ -136,3 +138,22 @@ def _exchangeable(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
         elif job.state in GOOD:
             works.add(program)
     return first
+
+
+def in_words(nodes: Lemons) -> str:
+    """List the nodes that are named, and how the next one stands."""
+    groups = [("more than chance", nodes.named), ("all of one user", nodes.of_one_user)]
+    groups.append(("within chance", [nodes.next] if nodes.next is not None else []))
+    rows = [
+        (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", remark)
+        for remark, several in groups
+        for each in several
+    ]
+    unread = f"; {many(nodes.unread, 'row')} could not be read" if nodes.unread else ""
+    head = (
+        f"{many(nodes.nodes, 'node')} in {many(nodes.jobs, 'job')}, of which {nodes.failed} failed; "
+        f"{nodes.left_out} more ended otherwise, were before a success of the day, or followed on the node{unread}: "
+    )
+    names = ", ".join(each.node for each in nodes.named) or "no node"
+    table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)
+    return "\n".join([*([table, ""] if rows else []), f"{head}{names} stood in failed jobs more often than chance"])

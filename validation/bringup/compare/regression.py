@@ -96,14 +96,10 @@ def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float)
 
 def _surroundings(side: str, entries: Sequence[Entry]) -> dict[str, str]:
     """Return what the runs of a side ran on. Raises NotComparable where they differ in more than their nodes."""
-    several = [
-        {
-            **{name: str(getattr(entry.args, name)) for name in ARGUMENTS["environment"]},
-            "GPU": entry.metrics.gpu0 or "none",
-            "cluster": entry.of_cluster or "unknown",
-        }
-        for entry in entries
-    ]
+    several = []
+    for entry in entries:
+        known = {name: str(getattr(entry.args, name)) for name in ARGUMENTS["environment"]}
+        several.append(known | {"GPU": entry.metrics.gpu0 or "none", "cluster": entry.of_cluster or "unknown"})
     for entry, known in zip(entries, several, strict=True):
         for name, value in known.items():
             if value != several[0][name]:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,7 @@ from bringup.kernel.plan.phases import NODES, PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, Sweep, SweepRow, SweepRun, read_record, worst, write_record, write_text
 from bringup.kernel.results import REPOSITORY
-from bringup.report import terminal
-from bringup.report import text as report
+from bringup.report import terminal, text
 from bringup.report.render import render
 from bringup.run import open as opening
 from bringup.run import partitions, slurm
@@ -29,8 +29,7 @@ from bringup.run import site as at_site
 from bringup.run.launch import Launch, Started, newest_attempt, progress, stoppable
 from bringup.run.nodes import known_partitions, requested_nodes
 from bringup.training import fields as plan
-from bringup.training.comparison import entries as compared
-from bringup.training.comparison.entries import Entry
+from bringup.training.comparison import entries
 
 
 def begin(
@@ -101,7 +100,7 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     )
     (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)  # before a node looks for it (results.is_there)
     work = _Work(folder, sweep, phase, profile, site, gpus, console)
-    with stoppable(console, f"bringup sweep --resume {report.shown_path(folder)}"):
+    with stoppable(console, f"bringup sweep --resume {text.shown_path(folder)}"):
         # each variant once, then each of them again: what drifts meets all of them
         for repetition in range(1, sweep.repeat + 1):
             for variant in range(len(sweep.variants)):
@@ -120,12 +119,10 @@ def _read(folder: Path) -> Sweep:
     return sweep
 
 
-def nodes_of(
-    count: int | None, nodelist: str | None, phase: Phase, environment: dict[str, str]
-) -> tuple[list[str], int]:
+def nodes_of(count: int | None, named: str | None, phase: Phase, environment: dict[str, str]) -> tuple[list[str], int]:
     """Return the nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
     partition = partitions.partition_of(phase, environment)
-    nodes = slurm.patiently(partial(requested_nodes, count, nodelist, partition), lambda text: None)
+    nodes = slurm.patiently(partial(requested_nodes, count, named, partition), lambda words: None)
     names, gpus = list(nodes)[: phase.max_nodes], max(node.gpus for node in nodes.values())
     lack = phase.lacks(len(names), gpus)
     if lack is not None:
@@ -144,8 +141,8 @@ class _Work:
     site: at_site.AtSite | None
     gpus: int
     console: Console
-    entries: dict[int, list[Entry]] = field(default_factory=dict)
-    failures: dict[int, list[tuple[Outcome, str]]] = field(default_factory=dict)
+    trained: dict[int, list[entries.Entry]] = field(default_factory=lambda: defaultdict(list))
+    failures: dict[int, list[tuple[Outcome, str]]] = field(default_factory=lambda: defaultdict(list))
     runs: list[SweepRun] = field(default_factory=list)
     same_as_base: set[int] = field(default_factory=set)
 
@@ -153,7 +150,7 @@ class _Work:
         """Run one job, unless it has finished before, or has the values of the base."""
         settings = self.sweep.variants[variant]
         title = plan.label(settings)
-        base = self.entries.get(0, []) if variant else []
+        base = self.trained[0] if variant else []
         if variant in self.same_as_base or (base and table.is_base(settings, base[0])):
             if variant not in self.same_as_base:
                 self.console.print(f"{'SAME':<10} {title}: the base has these values; its runs count")
@@ -166,14 +163,14 @@ class _Work:
             judged = finished or self._submit(started, settings)
         entry, outcome, why = assessed(judged, settings)
         if entry is not None:
-            self.entries.setdefault(variant, []).append(entry)
+            self.trained[variant].append(entry)
         if why is not None:
-            self.failures.setdefault(variant, []).append((outcome, why))
-        shown = report.shown_path(judged.folder)
+            self.failures[variant].append((outcome, why))
+        shown = text.shown_path(judged.folder)
         self.runs.append(SweepRun(variant=variant, repetition=repetition, folder=shown, outcome=outcome, why=why))
         speed = "" if entry is None else f": {entry.metrics.tokens_per_s:,.0f} tokens/s"
-        word = "KEPT" if finished else report.MARK[outcome]
-        self.console.print(f"{word:<10} {title}{speed}" + (f": {report.plain(why)}" if why else ""))
+        word = "KEPT" if finished else text.MARK[outcome]
+        self.console.print(f"{word:<10} {title}{speed}" + (f": {text.plain(why)}" if why else ""))
         self._save()
 
     def _finished(self, started: Started) -> Judged | None:
@@ -186,17 +183,15 @@ class _Work:
             return None
         try:
             judged = judge.judge_folder(attempt, self.profile.closed)
-            compared.entry(judged)
+            entries.entry(judged)
         except BringupError:
             return None
         return judged
 
     def _submit(self, started: Started, settings: plan.Settings) -> Judged:
         phase, again = started.phase, len(runs.attempts(started.phase, started.name))
-        environment = os.environ | {
-            "BRINGUP_PROFILE": self.sweep.profile,
-            "BRINGUP_TRAIN_ARGS": " ".join(plan.options(self.sweep.options, settings)),
-        }
+        options = " ".join(plan.options(self.sweep.options, settings))
+        environment = os.environ | {"BRINGUP_PROFILE": self.sweep.profile, "BRINGUP_TRAIN_ARGS": options}
         started.folder.mkdir(parents=True, exist_ok=True)
         nodes = self.sweep.nodes[: phase.max_nodes or int(settings.get(NODES, len(self.sweep.nodes)))]
         # what did not finish stays, and the next job has its own folder
@@ -205,16 +200,11 @@ class _Work:
         return Launch(phase, name, started.folder, started.tell, *at).run()
 
     def _rows(self) -> list[SweepRow]:
-        reached = [
-            index for index in range(len(self.sweep.variants)) if index in self.entries or index in self.failures
-        ]
-        if 0 not in reached:
-            return []
         variants = [
-            table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
-            for index in reached
+            table.Variant(settings, self.trained[index], self.failures[index])
+            for index, settings in enumerate(self.sweep.variants)
         ]
-        return table.rows(variants)
+        return table.rows([each for each in variants if each.is_reached]) if variants[0].is_reached else []
 
     def _save(self) -> None:
         self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})
@@ -223,16 +213,14 @@ class _Work:
     def conclude(self) -> int:
         self._save()
         rows = self.sweep.rows
-        self.console.print()
-        columns = report.columns(*table.table(rows))
-        self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
-        failed = [f"{report.MARK[row.outcome]} {row.label}: {report.plain(row.failed)}" for row in rows if row.failed]
-        self.console.print("\n".join(["", *failed]).rstrip(), soft_wrap=True, markup=False, highlight=False)
+        columns = text.columns(*table.table(rows))
+        failed = [f"{text.MARK[row.outcome]} {row.label}: {text.plain(row.failed)}" for row in rows if row.failed]
+        self.console.print("\n".join(["", columns, "", *failed]), highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
         outcome = worst([row.outcome for row in rows])
         words = _curve(rows) or _fastest(rows)
-        shown = report.shown_path(self.folder)
-        self.console.print(f"\n{report.MARK[outcome]}: {words}\nreport: {shown}/report.md")
+        shown = text.shown_path(self.folder)
+        self.console.print(f"\n{text.MARK[outcome]}: {words}\nreport: {shown}/report.md")
         if self.sweep.repeat == 1 and len(rows) > 1:
             self.console.print("one run per variant: the spread between runs is not known; --repeat 5 tells most")
         if outcome is not Outcome.PASS:
@@ -252,19 +240,19 @@ def _curve(rows: list[SweepRow]) -> str:
     return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}" if points else ""
 
 
-def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Outcome, str | None]:
+def assessed(judged: Judged, settings: plan.Settings) -> tuple[entries.Entry | None, Outcome, str | None]:
     """Return (its numbers, outcome, why it did not pass). Gates about speed decide nothing here: a variant may be slow.
     Nor do open ones, if it has numbers: a variant has no run on one GPU to be compared with."""
     verdicts = judged.verdicts.verdicts
     failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL and judge.stops(verdict)]
     try:
-        entry = compared.entry(judged)
+        entry = entries.entry(judged)
     except BringupError as error:
-        worse = failed or [verdict for verdict in report.not_passed(verdicts) if verdict.cause]
-        why = (worse[0].cause or report.sentence(worse[0])) if worse else str(error)
+        worse = failed or [verdict for verdict in text.not_passed(verdicts) if verdict.cause]
+        why = (worse[0].cause or text.sentence(worse[0])) if worse else str(error)
         return None, Outcome.FAIL if failed else Outcome.INCOMPLETE, " ".join(why.split())
     if failed:
-        return entry, Outcome.FAIL, " ".join(report.sentence(failed[0]).split())
+        return entry, Outcome.FAIL, " ".join(text.sentence(failed[0]).split())
     other = table.not_applied(settings, entry)
     return entry, Outcome.PASS if other is None else Outcome.INCOMPLETE, other
 

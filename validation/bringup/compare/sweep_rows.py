@@ -29,6 +29,10 @@ class Variant:
     entries: Sequence[Entry]
     failures: Sequence[tuple[Outcome, str]] = ()
 
+    @property
+    def is_reached(self) -> bool:
+        return bool(self.entries or self.failures)
+
 
 def rows(variants: Sequence[Variant]) -> list[SweepRow]:
     """Make rows. variants: the base first."""
@@ -44,9 +48,8 @@ def _row(variant: Variant, base: Sequence[Entry], confidence: float) -> SweepRow
     first = entries[0] if entries else None
     gaps = [row_of(entry, base[0], "") for entry in entries] if base else []
     disagreeing = next((row for row in gaps if not row.agrees), None)
-    per_rank, of_base = (
-        _median([entry.metrics.tokens_per_s_per_rank for entry in side]) for side in (entries, base or entries)
-    )
+    per_rank = _median([entry.metrics.tokens_per_s_per_rank for entry in entries])
+    of_base = _median([entry.metrics.tokens_per_s_per_rank for entry in base or entries])
     failures = list(variant.failures)
     if disagreeing is not None:
         failures.append((Outcome.FAIL, f"loss gap {disagreeing.gap_in_words}: its speed means nothing yet"))

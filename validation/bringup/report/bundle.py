@@ -27,8 +27,7 @@ _ENVIRONMENT = re.compile(rb'"env"\s*:\s*[\[{]')  # nccl-tests and others list e
 def pack(collection: Collection) -> bytes:
     """Pack a zip archive. Raises OSError when a file of a run cannot be read."""
     places = {
-        judged.folder: f"{results.PACKED}/{number:02}-{judged.run.phase}"
-        for number, judged in enumerate(collection.judged)
+        each.folder: f"{results.PACKED}/{number:02}-{each.run.phase}" for number, each in enumerate(collection.judged)
     }
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -16,18 +16,7 @@ from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import (
-    Answer,
-    Decision,
-    Headline,
-    Mark,
-    Outcome,
-    Playbook,
-    Run,
-    Verdict,
-    known,
-    worst,
-)
+from bringup.kernel.records import Answer, Decision, Headline, Mark, Outcome, Playbook, Verdict, grouped, known, worst
 from bringup.kernel.results import Absent, RunFolders
 from bringup.registry import DRILLED, called
 from bringup.report import fleet
@@ -66,18 +55,13 @@ class Collection(RunFolders):
         made = headline(self.outcome, self.answers, self.judged, ran, self.set_aside)
         if made.decision is not Decision.ACCEPT or not (partly := self._not_in_all_phases(list(nodes))):
             return made
-        because = f"not all phases ran on {listed(partly)}"
-        return made.model_copy(
-            update={"mark": Mark.PARTLY, "says": "nothing failed", "decision": Decision.OPEN, "because": because}
-        )
+        return _made(Mark.PARTLY, "nothing failed", Decision.OPEN, f"not all phases ran on {listed(partly)}")
 
     def _not_in_all_phases(self, nodes: Sequence[str]) -> list[str]:
         """Nodes on which a phase that takes all nodes did not run."""
-        took_part: dict[str, set[str]] = {}
-        for judged in self.judged:
-            if PHASES[judged.run.phase].max_nodes is None:
-                took_part.setdefault(judged.run.phase, set()).update(judged.run.nodes)
-        return [node for node in nodes if any(node not in of_phase for of_phase in took_part.values())]
+        wide = [judged.run for judged in self.judged if PHASES[judged.run.phase].max_nodes is None]
+        took_part = [set(known) for known in grouped((run.phase, node) for run in wide for node in run.nodes).values()]
+        return [node for node in nodes if any(node not in of_phase for of_phase in took_part)]
 
     @property
     def outcome(self) -> Outcome:
@@ -129,10 +113,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
 
 def _refuse_equal_names(judged: Sequence[Judged]) -> None:
     """Refuse nodes of one name and of two clusters: on the page they would be one. Raises NotComparable."""
-    of_node: dict[str, list[tuple[Path, Run]]] = {}
-    for run in judged:
-        for node in run.run.nodes:
-            of_node.setdefault(node, []).append((run.folder, run.run))
+    of_node = grouped((node, (run.folder, run.run)) for run in judged for node in run.run.nodes)
     for several in of_node.values():
         results.refuse_other_clusters(several)
 
@@ -141,19 +122,15 @@ def _refuse_equal_names(judged: Sequence[Judged]) -> None:
 
 
 def headline(
-    outcome: Outcome,
-    answers: Sequence[Answer],
-    judged: Sequence[Judged],
-    ran: Container[str],
-    aside: Sequence[str] = (),
+    outcome: Outcome, answers: Sequence[Answer], runs: Sequence[Judged], ran: Container[str], aside: Sequence[str] = ()
 ) -> Headline:
     """Say the outcome in a line. outcome: the worst of all planned. ran: stems of phases that ran. aside: nodes of the
     partition that were not taken, and why. Who accepts reads how many nodes, which were aside, and what warned."""
-    made = _headline(outcome, answers, judged, ran)
+    made = _headline(outcome, answers, runs, ran)
     if made.decision not in (Decision.ACCEPT, Decision.EXCEPT):
         return made
-    nodes = dict.fromkeys(node for run in judged for node in run.run.nodes)
-    warned = dict.fromkeys(v.gate for run in judged for v in run.verdicts.verdicts if v.outcome is Outcome.WARN)
+    nodes = dict.fromkeys(node for run in runs for node in run.run.nodes)
+    warned = dict.fromkeys(v.gate for run in runs for v in run.verdicts.verdicts if v.outcome is Outcome.WARN)
     titles = dict.fromkeys(map(title, warned))
     scope = [f"of {len(nodes)} node{'s'[: len(nodes) != 1]}"] if nodes else []
     because = "; ".join([made.because, *([f"warned: {', '.join(titles)}"] if titles else []), *scope, *aside])
@@ -199,10 +176,8 @@ def _questions(answers: Sequence[Answer], *marks: Mark) -> str:
 def _unhealthy(judged: Sequence[Judged]) -> str:
     """Which nodes failed, which are only suspected, and what failed for the whole."""
     nodes = fleet.nodes(judged)
-    of_nodes = {id(verdict) for run in judged for verdict in fleet.of_single_nodes(run)}
-    others = [
-        v.gate for run in judged for v in run.verdicts.verdicts if v.outcome is Outcome.FAIL and id(v) not in of_nodes
-    ]
+    own = {id(verdict) for run in judged for verdict in fleet.of_single_nodes(run)}
+    others = [v.gate for run in judged for v in run.verdicts.verdicts if v.outcome is Outcome.FAIL and id(v) not in own]
     titles = list(dict.fromkeys(map(title, others)))
     whole = [f"not of one node: {first_few(titles, 3)}"] if titles else []
     return "; ".join(filter(None, [fleet.standing(judged, nodes).words, *whole]))

@@ -8,7 +8,6 @@ from bringup.readers import curve
 
 HEADER = ("collective", "size", "on", "time", "algbw GB/s", "busbw GB/s", "expected")
 Row = tuple[str, str, str, str, str, str]
-_Limits = Mapping[tuple[str, str], str]
 
 
 def tables(observations: Sequence[Observation], verdicts: Sequence[Verdict]) -> dict[str, list[Row]]:
@@ -27,14 +26,9 @@ def tables(observations: Sequence[Observation], verdicts: Sequence[Verdict]) -> 
             for size, busbw, seen in points:
                 at = seen.quantity.partition("@")[2]
                 us = times.get((f"nccl.{name}.time@{at}", scale))
-                row = (
-                    at,
-                    scale,
-                    "unknown" if us is None else _time(us),
-                    "unknown" if not us else f"{size / us / 1e3:.3g}",
-                    f"{busbw:.3g}",
-                    limits.get((f"{name}@{at}", scale), ""),
-                )
+                took = "unknown" if us is None else _time(us)
+                algbw = f"{size / us / 1e3:.3g}" if us else "unknown"
+                row = (at, scale, took, algbw, f"{busbw:.3g}", limits.get((f"{name}@{at}", scale), ""))
                 ordered.setdefault(name, []).append((size, scale_nodes(scale), row))
     return {name: [row for _, _, row in sorted(known)] for name, known in ordered.items()}
 
@@ -49,7 +43,7 @@ def rows(tables: Mapping[str, Sequence[Row]], whole: bool) -> list[tuple[str, ..
     ]
 
 
-def _limits(verdicts: Sequence[Verdict]) -> _Limits:
+def _limits(verdicts: Sequence[Verdict]) -> dict[tuple[str, str], str]:
     """Return the limits, `busbw ≥ 0.03`, of `all_reduce@16MiB` and a scale, with the outcome where it did not pass."""
     limits: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
@@ -58,9 +52,8 @@ def _limits(verdicts: Sequence[Verdict]) -> _Limits:
             sign = "≥" if verdict.rule == "at_least" else "≤"
             value = _time(float(verdict.limit)) if what == "latency" else f"{verdict.limit:g}"
             outcome = "" if verdict.outcome.is_quiet else f" {verdict.outcome.upper()}"
-            limits.setdefault((f"{name}@{verdict.at}", verdict.subject), []).append(
-                f"{'time' if what == 'latency' else 'busbw'} {sign} {value}{outcome}"
-            )
+            words = f"{'time' if what == 'latency' else 'busbw'} {sign} {value}{outcome}"
+            limits.setdefault((f"{name}@{verdict.at}", verdict.subject), []).append(words)
     return {key: ", ".join(words) for key, words in limits.items()}
 
 

@@ -48,18 +48,10 @@ def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
     """Write report.md of one run. pictures: titles and addresses of figures."""
     of_run = _section(judged, pictures)
     cards = next_steps.cards([judged], nowhere)
-    stand_ins = stand_ins_of(
-        claim for each in answers([judged]) for claim in each.claims if claim.mark is Mark.NOT_PROVEN
-    )
-    return _rendered(
-        "report.md.j2",
-        section=of_run,
-        stand_ins=stand_ins,
-        view=of_run.view,
-        cards=cards,
-        not_passed=of_run.view.not_passed({finding.gate for card in cards for finding in card.findings}),
-        chapters=report_of_trainings([judged], beside(judged)).chapters,
-    )
+    unseen = stand_ins_of(claim for each in answers([judged]) for claim in each.claims if claim.mark is Mark.NOT_PROVEN)
+    others = of_run.view.not_passed({finding.gate for card in cards for finding in card.findings})
+    parts = {"section": of_run, "view": of_run.view, "stand_ins": unseen, "cards": cards, "not_passed": others}
+    return _rendered("report.md.j2", **parts, chapters=report_of_trainings([judged], beside(judged)).chapters)
 
 
 def playbook(gathered: Collection, links: Links = nowhere) -> str:
@@ -69,7 +61,6 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
     sections = [_section(each, _linked(each, links), each is widest or widest is None) for each in judged]
     before_training = _in_short([each for each in sections if not PHASES[each.view.run.phase].is_training])
     nodes = fleet.nodes(judged)
-    names = [node.name for node in nodes]
     reports = [each.folder / results.REPORT for each in judged]
     excluded = {(entry.gate, entry.reason) for each in judged for entry in each.verdicts.not_applicable}
     reasons = {reason for _, reason in excluded}
@@ -78,7 +69,7 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
         gathered=gathered,
         headline=gathered.headline,
         counted=next_steps.counted(judged),
-        nodes=names,
+        nodes=[node.name for node in nodes],
         record=[row for each in sections[:1] for row in each.view.record if row[0] in AT_THE_HEAD],
         cards=next_steps.arranged(next_steps.cards(judged, nowhere)),
         keep_away=drain.keep_away(judged, nodes),

@@ -62,9 +62,7 @@ def reason_of(finding: str, action: Action, date: str, by: str) -> str:
 def read_reason(text: str | None) -> Reason | None:
     """Read a drain reason, without what `scontrol show node` adds, [root@2026-…]. None: it is not of bringup."""
     match = _FORM.fullmatch((text or "").strip())
-    if match is None:
-        return None
-    return Reason(match["finding"], match["action"], match["date"], match["by"])
+    return None if match is None else Reason(**match.groupdict())
 
 
 STATE_GATE = "discovery.node.state"
@@ -159,15 +157,10 @@ def _failed_nodes(judged: Judged) -> dict[str, dict[str, Action]]:
     nodes_of: dict[str, dict[str, Action]] = {}
     for verdict in judged.verdicts.verdicts:
         gate = catalogue.GATES.get(verdict.gate) or judged.own.get(verdict.gate)
-        if (
-            verdict.outcome is not Outcome.FAIL
-            or gate is None
-            or gate.per not in ("node", "rank")
-            or all(PHASES[stem].is_training for stem in gate.phases)
-        ):
+        if verdict.outcome is not Outcome.FAIL or gate is None or gate.per not in ("node", "rank"):
             continue
         node = verdict.subject.partition("/")[0]
-        if node in judged.run.nodes:
+        if node in judged.run.nodes and not all(PHASES[stem].is_training for stem in gate.phases):
             action = verdict.action or gate.helps
             known = nodes_of.setdefault(gate.id, {})
             known[node] = max(action, known.get(node, action), key=COSTS.index)

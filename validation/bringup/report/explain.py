@@ -11,9 +11,8 @@ from pathlib import Path
 
 from bringup.kernel.facts import hostlist
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import own
+from bringup.kernel.plan import own, subjects
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json, grouped
@@ -89,25 +88,21 @@ def cause_of(verdict: Verdict) -> Hashable:
     return verdict.gate if gate is None else gate.guide
 
 
-def as_data(judged: Judged) -> dict[str, object]:
+def as_data(run: Judged) -> dict[str, object]:
     """Return the same for programs: the first causes, what follows from them, and the signs in the logs."""
-    causes = causes_of(judged.verdicts)
+    causes = causes_of(run.verdicts)
     return {
-        "folder": shown_path(judged.folder),
-        "phase": judged.run.phase,
-        "outcome": str(judged.verdicts.outcome),
+        "folder": shown_path(run.folder),
+        "phase": run.run.phase,
+        "outcome": str(run.verdicts.outcome),
         "first_causes": [
-            {
-                "gate": gate,
-                "verdicts": [as_json(verdict) for verdict in group],
-                "next": next_commands(group, judged.folder, judged.run),
-            }
+            {"gate": gate, "verdicts": list(map(as_json, group)), "next": next_commands(group, run.folder, run.run)}
             for gate, group in grouped((verdict.gate, verdict) for verdict in causes.first).items()
         ],
         "following": [[verdict.gate, verdict.subject] for verdict in causes.following],
         "undeclared": [[verdict.gate, verdict.subject] for verdict in causes.undeclared],
-        "signs": [as_json(sign) for sign in judged.verdicts.signs],
-        "notes": judged.verdicts.notes,
+        "signs": list(map(as_json, run.verdicts.signs)),
+        "notes": run.verdicts.notes,
     }
 
 
@@ -155,7 +150,7 @@ def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]
     }
     if run.slurm_job_id is not None:
         known["job"] = run.slurm_job_id
-    nodes = [node for verdict in group for node in naming.nodes_of(verdict.subject) if node in run.nodes]
+    nodes = [node for verdict in group for node in subjects.nodes_of(verdict.subject) if node in run.nodes]
     if nodes:
         known["node"] = nodes[0]
     return [plain(command) for command in gate.guide.commands(known) if _takes(command, len(run.nodes))]

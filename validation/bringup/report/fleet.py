@@ -4,12 +4,13 @@ Only what was judged of a node alone, or of its ranks, counts here. A pair accus
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from bringup.kernel.facts.names import listed, shortened
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects as naming
-from bringup.kernel.records import Action, Outcome, Verdict, grouped
+from bringup.kernel.records import Action, Outcome, Verdict, grouped, worst
 from bringup.report.text import sentence
 
 # not by colour alone
@@ -19,14 +20,28 @@ MAX_NAMES = 64  # nodes whose names stand in their squares; of more, whole rows 
 ROW = 32  # nodes of such a row
 
 
-@dataclass
+@dataclass(frozen=True)
 class Node:
     name: str
-    outcome: Outcome = Outcome.PASS
-    judged: int = 0
-    gates: list[str] = field(default_factory=list)  # that had this outcome, unless it is a pass
-    action: Action | None = None  # what usually helps, of those that failed the one that costs most
-    says: str = ""  # what is wrong, of the one that asks for that action
+    verdicts: Sequence[Verdict]  # about it alone
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        return worst([Outcome.PASS, *(verdict.outcome for verdict in self.verdicts if not verdict.outcome.is_quiet)])
+
+    @cached_property
+    def bad(self) -> list[Verdict]:
+        """Return those that have this outcome, unless it is a pass."""
+        return [v for v in self.verdicts if v.outcome is self.outcome and not v.outcome.is_quiet]
+
+    @property
+    def gates(self) -> list[str]:
+        return list(dict.fromkeys(verdict.gate for verdict in self.bad))
+
+    @property
+    def says(self) -> str:
+        """Say what is wrong: of those that have this outcome the one whose usual help costs most."""
+        return sentence(max(self.bad, key=lambda verdict: COSTS.index(verdict.action) if verdict.action else -1))
 
     @property
     def letter(self) -> str:
@@ -34,33 +49,15 @@ class Node:
 
     @property
     def title(self) -> str:
-        if not self.judged:
+        if not self.verdicts:
             return f"{self.name}: nothing was judged of it alone"
-        return f"{self.name}: {self.outcome}" + (f": {self.says} [{shortened(self.gates)}]" if self.gates else "")
-
-    def add(self, verdict: Verdict) -> None:
-        self.judged += 1
-        if verdict.outcome.is_quiet:
-            return
-        if verdict.outcome.rank > self.outcome.rank:
-            self.outcome, self.gates, self.action, self.says = verdict.outcome, [], None, sentence(verdict)
-        if verdict.outcome is not self.outcome:
-            return
-        if verdict.gate not in self.gates:
-            self.gates.append(verdict.gate)
-        if verdict.action is not None and (
-            self.action is None or COSTS.index(verdict.action) > COSTS.index(self.action)
-        ):
-            self.action, self.says = verdict.action, sentence(verdict)
+        return f"{self.name}: {self.outcome}" + (f": {self.says} [{shortened(self.gates)}]" if self.bad else "")
 
 
 def nodes(judged: Sequence[Judged]) -> list[Node]:
     """Return the nodes in the order in which runs name them."""
-    by_name = {name: Node(name) for run in judged for name in run.run.nodes}
-    for run in judged:
-        for verdict in of_single_nodes(run):
-            by_name[naming.nodes_of(verdict.subject)[0]].add(verdict)
-    return list(by_name.values())
+    alone = grouped((naming.nodes_of(each.subject)[0], each) for run in judged for each in of_single_nodes(run))
+    return [Node(name, alone.get(name, [])) for name in dict.fromkeys(name for run in judged for name in run.run.nodes)]
 
 
 def of_single_nodes(run: Judged) -> list[Verdict]:

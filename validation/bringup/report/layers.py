@@ -5,14 +5,14 @@ look: "perftest gives 392 Gb/s on each NIC, and NCCL 13 GB/s" is two lines of th
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import nodes_of_scale
-from bringup.kernel.records import grouped
+from bringup.kernel.records import Observation, grouped
 from bringup.training.advise import bandwidth
 from bringup.training.records.folder import records_of
 
@@ -32,6 +32,13 @@ class Layer:
     usual: str = ""  # published, kept of the layer above
     kept: float | None = None  # of the nearest layer above that was measured
 
+    @property
+    def row(self) -> tuple[str, str, str, str, str]:
+        if self.gb_per_s is None:
+            return self.name, "not measured", "", "", f"measured by: {self.measured_by}"
+        usual = "" if self.kept is None else self.usual
+        return self.name, f"{self.gb_per_s:.4g}", _share(self.kept), usual, self.owner
+
 
 @dataclass(frozen=True)
 class Waterfall:
@@ -40,18 +47,7 @@ class Waterfall:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
-        return [
-            (layer.name, "not measured", "", "", f"measured by: {layer.measured_by}")
-            if layer.gb_per_s is None
-            else (
-                layer.name,
-                f"{layer.gb_per_s:.4g}",
-                _share(layer.kept),
-                "" if layer.kept is None else layer.usual,
-                layer.owner,
-            )
-            for layer in self.layers
-        ]
+        return [layer.row for layer in self.layers]
 
     @property
     def says(self) -> str:
@@ -73,10 +69,7 @@ def _share(kept: float | None) -> str:
 
 def waterfalls(judged: Sequence[Judged]) -> list[Waterfall]:
     """Return what is known between nodes, and inside a node: each where a layer has a share of another one."""
-    known = [
-        Waterfall("Between nodes", _kept(_between(judged))),
-        Waterfall("Inside a node", _kept(_inside(judged))),
-    ]
+    known = [Waterfall("Between nodes", _kept(_between(judged))), Waterfall("Inside a node", _kept(_inside(judged)))]
     return [each for each in known if any(layer.kept is not None for layer in each.layers)]
 
 
@@ -91,33 +84,25 @@ def _kept(layers: Iterable[Layer]) -> list[Layer]:
 
 
 def _between(judged: Sequence[Judged]) -> list[Layer]:
-    pairs, scaling, ports = PHASES["nccl_pairwise"].title, PHASES["nccl_scaling"].title, _Ports(judged)
+    pairs, scaling = PHASES["nccl_pairwise"].title, PHASES["nccl_scaling"].title
     speeds = _values(judged, "nccl.all_reduce.busbw")
     scale = max(speeds, key=lambda name: nodes_of_scale(name) or 0, default="")
     if (nodes_of_scale(scale) or 0) < 2:
         scale = "all nodes"
-    slowest = _least(_values(judged, "nccl.pair.slowest"))
-    of_ports = [
-        Layer("line rate of a node's RDMA ports", ports.line_rate, "", pairs),
-        Layer("the slowest port alone, times their number", ports.alone, "that port: cable, NIC, switch", pairs),
-        Layer("the same while all ports work", ports.together, "PCIe switches, NUMA, congestion", pairs),
-    ]
+    worst = _least(_values(judged, "nccl.pair.slowest"))
     return [
-        *([] if ports.are_none else of_ports),
-        Layer(
-            "NCCL on the slowest pair of nodes", slowest, "NCCL: transport, GPUDirect, NCCL_* settings", pairs, USUAL
-        ),
+        *_of_ports(judged, pairs),
+        Layer("NCCL on the slowest pair of nodes", worst, "NCCL: transport, GPUDirect, NCCL_* settings", pairs, USUAL),
         Layer(f"all_reduce on {scale}", speeds.get(scale), "switches between leaves, a slow node or link", scaling),
         *_in_training(judged, across=True),
     ]
 
 
 def _inside(judged: Sequence[Judged]) -> list[Layer]:
-    machine = next((each.profile.machine for each in judged if each.profile.machine.nvlink_busbw is not None), None)
-    rate = None if machine is None or machine.nvlink_busbw is None else machine.nvlink_busbw.value
+    rates = [rate.value for each in judged if (rate := each.profile.machine.nvlink_busbw) is not None]
     alone, of_scale = _least(_values(judged, "sweep.inside.busbw")), _values(judged, "nccl.all_reduce.busbw")
     return [
-        *([] if rate is None else [Layer("all_reduce over NVLink, as the profile has it", rate, "", "")]),
+        *(Layer("all_reduce over NVLink, as the profile has it", rate, "", "") for rate in rates[:1]),
         Layer("all_reduce in the slowest node", alone, "NVLinks, NVSwitches, clocks", PHASES["node_sweep"].title),
         Layer("all_reduce on 1-node", of_scale.get("1-node"), "NCCL: NVLS, channels", PHASES["nccl_scaling"].title),
         *_in_training(judged, across=False),
@@ -161,31 +146,35 @@ def _least(values: dict[str, float]) -> float | None:
     return min(values.values(), default=None)
 
 
-class _Ports:
-    """The RDMA ports of the node that has least, GB/s of all together. A collective goes over all of them and waits for
-    the slowest, so that each counts as that one. None: not measured."""
+def _of_ports(judged: Sequence[Judged], measured_by: str) -> list[Layer]:
+    """Return what the RDMA ports of the node that has least give, all together. A collective goes over all of them and
+    waits for the slowest, so that each counts as that one. Empty: the pairs ran, and no node has one."""
+    facts = [fact for each in judged if each.run.phase == "nccl_pairwise" for fact in each.observations]
+    rates, alone, shares = (_least_of_each(facts, f"rail.{what}@") for what in ("rate", "bandwidth", "together"))
+    if facts and not rates:
+        return []
+    together = {key: share * rates.get(key, 0.0) for key, share in shares.items()}
+    count = {node: len(ports) for node, ports in grouped(rates).items()}
+    line_rate, slowest, at_work = (_of_all(speeds, count) for speeds in (rates, alone, together))
+    return [
+        Layer("line rate of a node's RDMA ports", line_rate, "", measured_by),
+        Layer("the slowest port alone, times their number", slowest, "that port: cable, NIC, switch", measured_by),
+        Layer("the same while all ports work", at_work, "PCIe switches, NUMA, congestion", measured_by),
+    ]
 
-    def __init__(self, judged: Sequence[Judged]) -> None:
-        self._facts = [fact for each in judged if each.run.phase == "nccl_pairwise" for fact in each.observations]
-        rates = self._least_of_each("rail.rate@")
-        self._count = {node: len(ports) for node, ports in grouped(rates).items()}
-        self.are_none = bool(self._facts) and not rates  # the pairs ran, and no node has one
-        shares = self._least_of_each("rail.together@")
-        self.line_rate = self._of_all(rates)
-        self.alone = self._of_all(self._least_of_each("rail.bandwidth@"))
-        self.together = self._of_all({key: share * rates.get(key, 0.0) for key, share in shares.items()})
 
-    def _least_of_each(self, prefix: str) -> dict[tuple[str, str], float]:
-        """(node that sends, port) -> the least value, Gb/s or a share."""
-        least: dict[tuple[str, str], float] = {}
-        for fact in self._facts:
-            if fact.quantity.startswith(prefix) and is_number(fact.value):
-                key = fact.subject.partition("->")[0], fact.quantity.removeprefix(prefix)
-                least[key] = min(float(fact.value), least.get(key, float("inf")))
-        return least
+def _least_of_each(facts: Iterable[Observation], prefix: str) -> dict[tuple[str, str], float]:
+    """(node that sends, port) -> the least value, Gb/s or a share."""
+    least: dict[tuple[str, str], float] = {}
+    for fact in facts:
+        if fact.quantity.startswith(prefix) and is_number(fact.value):
+            key = fact.subject.partition("->")[0], fact.quantity.removeprefix(prefix)
+            least[key] = min(float(fact.value), least.get(key, float("inf")))
+    return least
 
-    def _of_all(self, of_port: dict[tuple[str, str], float]) -> float | None:
-        """GB/s of all ports of a node, each as fast as its slowest; of the node with least, of those wholly known."""
-        of_node = grouped((node, gbps) for (node, _), gbps in of_port.items())
-        whole = [len(gbps) * min(gbps) / GBIT for node, gbps in of_node.items() if len(gbps) == self._count.get(node)]
-        return min(whole, default=None)
+
+def _of_all(of_port: Mapping[tuple[str, str], float], count: Mapping[str, int]) -> float | None:
+    """GB/s of all ports of a node, each as fast as its slowest; of the node with least, of those wholly known."""
+    of_node = grouped((node, gbps) for (node, _), gbps in of_port.items())
+    whole = [len(gbps) * min(gbps) / GBIT for node, gbps in of_node.items() if len(gbps) == count.get(node)]
+    return min(whole, default=None)

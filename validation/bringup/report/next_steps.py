@@ -16,8 +16,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
 from bringup.kernel.records import Mark, Outcome, Run, Verdict, grouped, worst
 from bringup.kernel.results import REPOSITORY
-from bringup.report import explain
-from bringup.report import text as report
+from bringup.report import explain, text
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
 from bringup.report.view import spread
@@ -120,6 +119,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
     accused = [(run, verdict) for run, verdict in bad if verdict.outcome is outcome]
     first_run, first = accused[0]
     by_gate = grouped((verdict.gate, (run, verdict)) for run, verdict in accused)
+    alike = [verdict for run, verdict in by_gate[first.gate] if run is first_run]
     return Card(
         outcome=outcome,
         subjects=listed([_where(run.run, verdict.subject) for run, verdict in accused]),
@@ -128,11 +128,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
         findings=[_finding(group, links) for group in list(by_gate.values())[:MAX_FINDINGS]],
         hidden=max(0, len(by_gate) - MAX_FINDINGS),
         fix=first.fix,
-        commands=explain.next_commands(
-            [verdict for run, verdict in accused if run is first_run and verdict.gate == first.gate],
-            first_run.folder,
-            first_run.run,
-        ),
+        commands=explain.next_commands(alike, first_run.folder, first_run.run),
     )
 
 
@@ -150,7 +146,7 @@ def _finding(group: Sequence[_Bad], links: Links) -> Finding:
     by_phase = grouped((other.run.phase, verdict.subject) for other, verdict in group)
     by_subjects = grouped((listed(subjects), phase) for phase, subjects in by_phase.items())
     where = "; ".join(f"{', '.join(phases)}: {subjects}" for subjects, phases in by_subjects.items())
-    sentences = dict.fromkeys(report.sentence(verdict) for _, verdict in group)
+    sentences = dict.fromkeys(text.sentence(verdict) for _, verdict in group)
     sentence = next(iter(sentences))
     if len(sentences) > 1:  # a number that is too small on each is one fault of what they share: its range says so
         every = [verdict for _, verdict in group]
@@ -172,7 +168,7 @@ def commands(collection: Collection) -> list[str]:
     """Return what a person would run after reading, from the root of the repository."""
 
     def shown(folders: Iterable[Path]) -> list[str]:
-        return [shlex.quote(report.shown_path(folder)) for folder in folders]
+        return [shlex.quote(text.shown_path(folder)) for folder in folders]
 
     bad = [judged for judged in collection.judged if judged.verdicts.outcome not in (Outcome.PASS, Outcome.WARN)]
     bad.sort(key=lambda judged: -judged.verdicts.outcome.rank)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any
 
 from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.kernel.answers import in_words, stand_ins_of
@@ -21,10 +20,8 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import QUESTION_NAMES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Answer, Mark, Outcome, Verdict, grouped, time_of
-from bringup.report import drain, fleet, layers, next_steps, system
-from bringup.report import text as report
-from bringup.report.charts import bandwidth, pairs, sampled
-from bringup.report.charts import training as charts
+from bringup.report import drain, fleet, layers, next_steps, system, text
+from bringup.report.charts import bandwidth, pairs, sampled, training
 from bringup.report.charts.drawing import Drawing
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
@@ -70,7 +67,7 @@ class Section:
     def drawings(self) -> list[Drawing]:
         """Return all other figures."""
         entry = entry_of(self.judged)
-        return sampled.draw(self.judged) + ([] if entry is None else charts.of_ranks(entry))
+        return sampled.draw(self.judged) + ([] if entry is None else training.of_ranks(entry))
 
     @cached_property
     def counts(self) -> dict[Outcome, int]:
@@ -81,7 +78,7 @@ class Section:
     def wrong(self) -> str:
         """Say what is wrong first. Empty: all passed."""
         bad = self.view.bad
-        return first_few([f"{each.subject}: {report.sentence(each)}" for each in bad[:1]], 1, len(bad))
+        return first_few([f"{each.subject}: {text.sentence(each)}" for each in bad[:1]], 1, len(bad))
 
     @cached_property
     def span(self) -> tuple[float, float]:
@@ -134,10 +131,6 @@ def timeline(sections: Sequence[Section]) -> Timeline:
 
 
 def render(collection: Collection, links: Links = nowhere) -> str:
-    return rendered("page.html.j2", **_view(collection, links))
-
-
-def _view(collection: Collection, links: Links) -> dict[str, Any]:
     nodes = fleet.nodes(collection.judged)
     cards = next_steps.cards(collection.judged, links)
     facts = system.facts(collection.judged)
@@ -149,48 +142,46 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     trained = report_of_trainings(collection.judged, varied=collection.varied)
     compared = trained.compared
     node_rows, clean_rows = fleet.rows(nodes)
-    return {
-        "outcome": collection.outcome,
-        "overall": collection.headline,
-        "counted": next_steps.counted(collection.judged),
-        "cluster": system.cluster_name(collection.judged),
-        "context": _context(collection, nodes, facts),
-        "standing": fleet.standing(collection.judged, nodes),
-        "who": _who(collection, [node.name for node in nodes]),
-        "facts": [fact for fact in shown if fact.what in system.TABLE.at_once],
-        "folded": [fact for fact in shown if fact.what not in system.TABLE.at_once],
-        "drift": [fact for fact in facts if fact.others],
-        "stand_ins": stand_ins_of(
+    return rendered(
+        "page.html.j2",
+        outcome=collection.outcome,
+        overall=collection.headline,
+        counted=next_steps.counted(collection.judged),
+        cluster=system.cluster_name(collection.judged),
+        context=_context(collection, nodes, facts),
+        standing=fleet.standing(collection.judged, nodes),
+        who=_who(collection, [node.name for node in nodes]),
+        facts=[fact for fact in shown if fact.what in system.TABLE.at_once],
+        folded=[fact for fact in shown if fact.what not in system.TABLE.at_once],
+        drift=[fact for fact in facts if fact.others],
+        stand_ins=stand_ins_of(
             claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.NOT_PROVEN
         ),
-        "node_rows": node_rows,
-        "clean_rows": clean_rows,
-        "named": len(nodes) <= fleet.MAX_NAMES,
-        "not_well": any(node.letter for node in nodes),
-        "nothing_judged": any(not node.judged for row in node_rows for node in row),
-        "answers": collection.answers,
-        "tiles": tiles(collection.answers, collection.verdicts),
-        "max_bad": MAX_BAD,
-        "sections": sections,
-        "layers": layers,
-        "waterfalls": layers.waterfalls(collection.judged),
-        "timeline": timeline(sections),
-        "fabric": _fabric(sections),
-        "rails": bandwidth.against_floors(collection.verdicts),
-        "search_hash": base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
-        "absent": [
-            (PHASES[absent.phase].title if absent.phase in PHASES else absent.phase, absent.why)
-            for absent in collection.absent
-        ],
-        "left_out": collection.left_out,
-        "cards": next_steps.arranged(cards),
-        "failed_first": [card for card in cards if card.outcome is Outcome.FAIL],
-        "keep_away": drain.keep_away(collection.judged, nodes),
-        "commands": next_steps.commands(collection),
-        "training": trained,
-        "deciding": charts.deciding([row.entry for row in compared.rows]) if compared is not None else [],
-        "advice": recommend.recommend(compared) if compared is not None else None,
-    }
+        node_rows=node_rows,
+        clean_rows=clean_rows,
+        named=len(nodes) <= fleet.MAX_NAMES,
+        not_well=any(node.letter for node in nodes),
+        nothing_judged=any(not node.verdicts for row in node_rows for node in row),
+        answers=collection.answers,
+        tiles=tiles(collection.answers, collection.verdicts),
+        max_bad=MAX_BAD,
+        sections=sections,
+        layers=layers,
+        waterfalls=layers.waterfalls(collection.judged),
+        timeline=timeline(sections),
+        fabric=_fabric(sections),
+        rails=bandwidth.against_floors(collection.verdicts),
+        search_hash=base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
+        absent=[(PHASES[gap.phase].title if gap.phase in PHASES else gap.phase, gap.why) for gap in collection.absent],
+        left_out=collection.left_out,
+        cards=next_steps.arranged(cards),
+        failed_first=[card for card in cards if card.outcome is Outcome.FAIL],
+        keep_away=drain.keep_away(collection.judged, nodes),
+        commands=next_steps.commands(collection),
+        training=trained,
+        deciding=training.deciding([row.entry for row in compared.rows]) if compared is not None else [],
+        advice=recommend.recommend(compared) if compared is not None else None,
+    )
 
 
 def _context(collection: Collection, nodes: Sequence[fleet.Node], facts: Sequence[system.Fact]) -> list[str]:
@@ -202,7 +193,7 @@ def _context(collection: Collection, nodes: Sequence[fleet.Node], facts: Sequenc
     profiles = ", ".join(dict.fromkeys(judged.verdicts.profile for judged in collection.judged))
     opened = min((run.opened_at for run in runs), default="").replace("T", " ")[:16]
     cluster = system.cluster_name(collection.judged)
-    return [text for text in (cluster, size, profiles and f"profile {profiles}", opened and f"{opened} UTC") if text]
+    return [part for part in (cluster, size, profiles and f"profile {profiles}", opened and f"{opened} UTC") if part]
 
 
 def _fabric(sections: Sequence[Section]) -> list[Section]:
@@ -229,7 +220,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("profile", each([judged.verdicts.profile for judged in collection.judged])),
         ("site file", each([run.site.name for run in runs if run.site is not None])),
         ("torch", each(torch)),
-        ("bringup commit", each([report.commit(run.git_commit, run.git_dirty) for run in runs])),
+        ("bringup commit", each([text.commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
         ("duration of the steps", f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s" * bool(seconds)),
     ]

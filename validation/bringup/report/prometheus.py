@@ -42,10 +42,6 @@ def prometheus(collection: Collection) -> str:
         for verdict in judged.verdicts.verdicts
         if verdict.unit in MEASURED and is_number(verdict.value)
     }
-    info: dict[Series, int] = {}
-    for phase, judged in latest.items():
-        commit, job = (judged.run.git_commit or "")[:12], judged.run.slurm_job_id or ""
-        info[phase, judged.run.name, cluster, judged.verdicts.profile, commit, job] = 1
     samples: dict[str, Samples] = {
         "verdicts": Counter((phase, verdict.gate, str(verdict.outcome)) for phase, verdict in verdicts),
         "verdict_not_passed": {
@@ -62,11 +58,9 @@ def prometheus(collection: Collection) -> str:
         "phase_opened_timestamp_seconds": {
             (phase,): time_of(judged.run.opened_at).timestamp() for phase, judged in latest.items()
         },
-        "run_info": info,
+        "run_info": {(phase, *_info(judged, cluster)): 1 for phase, judged in latest.items()},
     }
-    return "".join(
-        f"{line}\n" for name, gauge in GAUGES.items() for line in _gauge(name, **gauge, samples=samples[name])
-    )
+    return "".join(line for name, gauge in GAUGES.items() for line in _gauge(name, **gauge, samples=samples[name]))
 
 
 def _of_trainings(runs: Iterable[Judged]) -> dict[str, Samples]:
@@ -79,14 +73,17 @@ def _of_trainings(runs: Iterable[Judged]) -> dict[str, Samples]:
             workload = (str(metrics.world_size), str(args.global_batch), str(args.sequence_length))
             variant = variant_of(args, metrics.observed)
             known[(run.run.phase, metrics.observed.kind, metrics.model, *workload, variant)] = metrics
-    times = {
-        series: {"50": metrics.step_time_s.p50, "95": metrics.step_time_s.p95} for series, metrics in known.items()
-    }
+    times = {series: {"50": each.step_time_s.p50, "95": each.step_time_s.p95} for series, each in known.items()}
     return {
         "train_tokens_per_second": {series: metrics.tokens_per_s for series, metrics in known.items()},
         "train_step_seconds": {(*series, name): s for series, of_run in times.items() for name, s in of_run.items()},
         "train_mfu_ratio": {series: metrics.mfu for series, metrics in known.items()},
     }
+
+
+def _info(judged: Judged, cluster: str) -> Series:
+    run = judged.run
+    return run.name, cluster, judged.verdicts.profile, (run.git_commit or "")[:12], run.slurm_job_id or ""
 
 
 def _place(verdict: Verdict) -> Series:
@@ -98,12 +95,11 @@ def _place(verdict: Verdict) -> Series:
 
 
 def _gauge(name: str, says: str, labels: str, samples: Samples) -> Iterator[str]:
-    yield f"# HELP bringup_{name} {says}"
-    yield f"# TYPE bringup_{name} gauge"
+    yield f"# HELP bringup_{name} {says}\n# TYPE bringup_{name} gauge\n"
     for values, number in samples.items():
         if is_number(number):
             series = ",".join(f'{key}="{_label(value)}"' for key, value in zip(labels.split(), values, strict=True))
-            yield f"bringup_{name}{{{series}}} {number:.15g}"
+            yield f"bringup_{name}{{{series}}} {number:.15g}\n"
 
 
 def _label(text: str) -> str:

@@ -69,8 +69,7 @@ def facts(judged: Iterable[Judged]) -> list[Fact]:
             whole.setdefault(key, ", ".join(f"{count} × {value}" for value, count in counts.most_common() if value))
         for (quantity, node), value in whole.items():
             seen.setdefault(quantity, {})[node] = value
-    known = [_fact(what, seen[quantity]) for what, quantity in OF_NODES if quantity in seen]
-    return [fact for fact in known if fact is not None]
+    return [fact for what, quantity in OF_NODES if (fact := _fact(what, seen.get(quantity, {}))) is not None]
 
 
 def table(run: Judged) -> list[tuple[str, str]]:

@@ -30,13 +30,7 @@ _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 _NAMES = re.compile(r"(?<=[\w ])\\\[([\w/, .-]+)\\\](?![(:\\])")
 _UNSAFE = re.compile(rf"[{CONTROL}\\`*\[\]<>|&]")  # either of them, in one look at a character
 MIN_WIDTH = 10  # of a column that is made narrower
-MARK = {
-    Outcome.PASS: "PASS",
-    Outcome.NO_LIMIT: "MEASURED",
-    Outcome.WARN: "WARN",
-    Outcome.INCOMPLETE: "INCOMPLETE",
-    Outcome.FAIL: "FAIL",
-}
+MARK = {outcome: outcome.upper() for outcome in Outcome} | {Outcome.NO_LIMIT: "MEASURED"}
 _COUNTED = {Outcome.NO_LIMIT: "without a limit"}
 
 

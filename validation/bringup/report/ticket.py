@@ -67,15 +67,7 @@ def text(node: str, judged: Sequence[Judged]) -> str:
         findings=sorted(findings, key=lambda finding: -finding.verdict.outcome.rank),
         machine=_machine(node, of_node),
         gpus=_gpus(node, of_node, findings),
-        runs=[
-            (
-                run.run.opened_at,
-                PHASES[run.run.phase].title,
-                MARK[run.verdicts.outcome],
-                counted(v for v in run.verdicts.verdicts if node in subjects.nodes_of(v.subject)),
-            )
-            for run in of_node
-        ],
+        runs=[_step(node, run) for run in of_node],
         attach=[command.format(node=shlex.quote(node)) for command in ATTACH],
     )
 
@@ -88,24 +80,29 @@ def _of_node(node: str, judged: Sequence[Judged]) -> list[Judged]:
     return of_node
 
 
+def _about(node: str, run: Judged) -> list[Verdict]:
+    return [verdict for verdict in run.verdicts.verdicts if node in subjects.nodes_of(verdict.subject)]
+
+
+def _step(node: str, run: Judged) -> tuple[str, str, str, str]:
+    title, outcome = PHASES[run.run.phase].title, MARK[run.verdicts.outcome]
+    return run.run.opened_at, title, outcome, counted(_about(node, run))
+
+
 def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
     return [
         Finding(verdict, run, _quoted(node, run, verdict))
         for run in of_node
-        for verdict in run.verdicts.verdicts
-        if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS and node in subjects.nodes_of(verdict.subject)
+        for verdict in _about(node, run)
+        if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS
     ]
 
 
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
     """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
-    of_driver = verdict.gate.startswith(_OF_THE_DRIVER)
-    spoken = [
-        str(s.value)
-        for s in run.observations
-        if of_driver and s.quantity == _SPOKEN and s.subject.partition("/")[0] == node
-    ]
-    return ("; ".join(spoken) or _line(run, verdict.evidence))[:_LONGEST]
+    spoken = [s for s in run.observations if s.quantity == _SPOKEN and s.subject.partition("/")[0] == node]
+    of_driver = "; ".join(str(s.value) for s in spoken) if verdict.gate.startswith(_OF_THE_DRIVER) else ""
+    return (of_driver or _line(run, verdict.evidence))[:_LONGEST]
 
 
 def _line(run: Judged, evidence: str) -> str:
@@ -119,30 +116,19 @@ def _line(run: Judged, evidence: str) -> str:
 
 def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
     """Return what the newest run knows of the node itself."""
-    known: dict[str, str] = {}
-    names = {quantity: what for what, quantity in system.OF_NODES}
-    for run in judged:
-        for fact in run.observations:
-            if fact.subject == node and fact.value is not None and fact.quantity in names:
-                known[names[fact.quantity]] = value_in_words(fact.value, fact.unit)
-    return [(what, known[what]) for what, _ in system.OF_NODES if what in known]
+    seen = [fact for run in judged for fact in run.observations if fact.subject == node]
+    known = {fact.quantity: value_in_words(fact.value, fact.unit) for fact in seen if fact.value is not None}
+    return [(what, known[quantity]) for what, quantity in system.OF_NODES if quantity in known]
 
 
 def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
     """UUID, whether a finding names it, by UUID, PCI address or serial number, and what is known of this GPU. Of one
     that is not named: what identifies it."""
     known: dict[str, dict[str, str]] = {}
-    for run in judged:
-        for fact in run.observations:
-            at, _, device = fact.subject.partition("/")
-            if (
-                at == node
-                and device.startswith("GPU-")
-                and fact.value is not None
-                and fact.quantity.startswith(_OF_A_GPU)
-            ):
-                name = fact.quantity.partition(".gpu.")[2]
-                known.setdefault(device, {})[name] = value_in_words(fact.value, fact.unit)
+    for fact in (fact for run in judged for fact in run.observations if fact.subject.startswith(f"{node}/GPU-")):
+        if fact.value is not None and fact.quantity.startswith(_OF_A_GPU):
+            device, name = fact.subject.partition("/")[2], fact.quantity.partition(".gpu.")[2]
+            known.setdefault(device, {})[name] = value_in_words(fact.value, fact.unit)
     rows = []
     for device, facts in known.items():
         known_by = {device, facts.get("serial", device), facts.get("address", device).partition(".")[0]}

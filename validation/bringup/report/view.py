@@ -72,18 +72,14 @@ class View:
         return self._by_gate(Outcome.PASS)
 
     @cached_property
-    def proven(self) -> list[tuple[str, ...]]:
+    def proven(self) -> list[tuple[str, str, str, str, str]]:
         """Return one for each gate, however many nodes there are: gate, subjects, values, expected, evidence of the
         first."""
-        return [
-            (
-                gate,
-                shortened([v.subject for v in alike]),
-                *(_several(getattr(v, field) for v in alike) for field in ("observed", "expected")),
-                alike[0].evidence,
-            )
-            for gate, alike in self.passed.items()
-        ]
+        rows = []
+        for gate, alike in self.passed.items():
+            observed, expected = _several(v.observed for v in alike), _several(v.expected for v in alike)
+            rows.append((gate, shortened([v.subject for v in alike]), observed, expected, alike[0].evidence))
+        return rows
 
     @cached_property
     def measured(self) -> dict[str, tuple[str, str, str, str]]:
@@ -107,9 +103,8 @@ class View:
     @property
     def numbers(self) -> list[str]:
         """Say the numbers that the answers show, of what passed: others are said in a line of their own."""
-        passed = self.passed
-        by_gate = {gate: passed[gate] for gate in passed if gate in _SHOWN}
-        return [in_words(number) for alike in by_gate.values() if (number := number_of(alike)) is not None]
+        shown = [alike for gate, alike in self.passed.items() if gate in _SHOWN]
+        return [in_words(number) for alike in shown if (number := number_of(alike)) is not None]
 
     @property
     def next(self) -> str:
@@ -261,9 +256,8 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
 def _least(group: Sequence[Verdict]) -> int:
     """So many of them share their lines."""
     first = group[0]
-    differ = (
-        first.outcome is Outcome.FAIL and len({v.gate for v in group}) == 1 and len({v.observed for v in group}) > 1
-    )
+    gates, observed = {v.gate for v in group}, {v.observed for v in group}
+    differ = first.outcome is Outcome.FAIL and len(gates) == 1 and len(observed) > 1
     return MIN_ALIKE if first.outcome is not Outcome.INCOMPLETE and (_is_pair(first) or differ) else 2
 
 
@@ -272,9 +266,8 @@ def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
     shown = []
     for group in groups:
         first, is_open = group[0], group[0].outcome is Outcome.INCOMPLETE
-        gates, subjects = (
-            list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True)
-        )
+        gates = list(dict.fromkeys(v.gate for v in group))
+        subjects = list(dict.fromkeys(v.subject for v in group))
         says, number = f"{first.gate} [{first.subject}]: {text.sentence(first)}", len(group)
         alike = "; or alike" if len({v.cause for v in group}) > 1 else ""
         also = f"; also {', '.join(gates[1:])}" if len(gates) > 1 else ""

@@ -136,9 +136,8 @@ def judged(
     if job.state == "COMPLETED":
         cause = Cause("none", "it ended well: exit code 0")
     if cause.rank is not None and not cause.node:
-        cause = replace(
-            cause, node=next((node for _, log in logs if (node := job.places(log).of_rank(cause.rank))), "")
-        )
+        known = [node for _, log in logs if (node := job.places(log).of_rank(cause.rank))]
+        cause = replace(cause, node=next(iter(known), ""))
     cause = _alike(job, cause, causes)
     cause = replace(cause, do=cause.do or _ENDS.next.get(cause.kind, ""))
     then = [in_short(each) for each in [*causes, *waits, *victims] if each.evidence != cause.evidence]
@@ -146,9 +145,7 @@ def judged(
     return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual, not_seen)
 
 
-def _first(
-    job: Job, causes: Sequence[Cause], waits: Sequence[Cause], victims: Sequence[Cause], unusual: Mapping[str, str]
-) -> Cause:
+def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Cause], unusual: dict[str, str]) -> Cause:
     by_slurm = _ENDS.by_slurm.get(job.state)
     if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
@@ -249,14 +246,9 @@ def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
     kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
     if _is_caught(job, log, raised):
         kind, do = "caught", ""
-    return Cause(
-        kind,
-        raised.words if signature is None else f"{raised.words} ({signature.cause})",
-        **_speaker(job, log, raised.rank, raised.task),
-        stack=raised.frame,
-        evidence=f"{text.name}:{raised.line}",
-        do=do,
-    )
+    words = raised.words if signature is None else f"{raised.words} ({signature.cause})"
+    place = _speaker(job, log, raised.rank, raised.task)
+    return Cause(kind, words, **place, stack=raised.frame, evidence=f"{text.name}:{raised.line}", do=do)
 
 
 def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
@@ -359,15 +351,11 @@ def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
     if culprits:
         many = f" and {len(culprits) - 1} more" if len(culprits) > 1 else ""
         who = f"rank {culprits[0]}{many} {'reported nothing' if culprits == silent else 'was behind'}"
-    return Cause(
-        "collective",
-        f"a collective was not joined by all ranks in time; {who}, {len(waiting)} waited",
-        node=job.places(log).of_rank(culprits[0]) if culprits else "",
-        rank=culprits[0] if culprits else None,
-        collective=collective,
-        evidence=f"{text.name}:{first.line}",
-        do=SIGNATURES["nccl.timeout"].do,
-    )
+    words = f"a collective was not joined by all ranks in time; {who}, {len(waiting)} waited"
+    culprit = culprits[0] if culprits else None
+    node = "" if culprit is None else job.places(log).of_rank(culprit)
+    evidence, do = f"{text.name}:{first.line}", SIGNATURES["nccl.timeout"].do
+    return Cause("collective", words, node=node, rank=culprit, collective=collective, evidence=evidence, do=do)
 
 
 class _Place(TypedDict):

@@ -14,9 +14,7 @@ from bringup.readers.launcher import LOST_PEERS, SPEAKS, launch_errors, printed_
 
 _RANK = re.compile(r"\s*\[(?:rank|default)(\d{1,9})\]:[ ]?")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+)')
-_TRACEBACK = re.compile(
-    r"\s*(?P<original>Original )?Traceback \(most recent call last\):(?: \(RANK (?P<rank>\d{1,9})\))?"
-)
+_TRACE = re.compile(r"\s*(?P<original>Original )?Traceback \(most recent call last\):(?: \(RANK (?P<rank>\d{1,9})\))?")
 _BARE = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception): \S")  # a log filter took its traceback, or a launcher repeats it
 _RANKS = re.compile(r"CheckpointException ranks:dict_keys\(\[(\d{1,9})")  # torch says whose exceptions it gathered
 _FATAL = re.compile(r"\s*(Fatal Python error: .+)")
@@ -223,7 +221,7 @@ def _raised(text: str) -> list[Raised]:
     for number, line in enumerate(map(cut, lines(text)), start=1):
         task, rank, rest = _labels(line)
         label = task, rank
-        fatal, head = _FATAL.match(rest), _TRACEBACK.match(rest)
+        fatal, head = _FATAL.match(rest), _TRACE.match(rest)
         if fatal or head:
             of = int(head["rank"]) if head and head["rank"] else None
             open_by_label[label] = _Open(fatal=(number, fatal[1]) if fatal else None, of=of)

@@ -20,16 +20,12 @@ _Points = Mapping[str, Sequence[curve.Point]]  # scale -> points
 def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list[Drawing]:
     """Draw bus bandwidth over size. Empty where no collective was measured at two sizes."""
     by_scale = curve.curves(list(observations))
-    names = sorted({name for by_name in by_scale.values() for name in by_name})
-    return [
-        _collective(name, points, profile)
-        for name in names
-        if (
-            points := {
-                scale: known for scale, by_name in by_scale.items() if len(known := _drawn(by_name.get(name, []))) > 1
-            }
-        )
-    ]
+    drawings = []
+    for name in sorted({name for by_name in by_scale.values() for name in by_name}):
+        drawn = {scale: _drawn(by_name.get(name, [])) for scale, by_name in by_scale.items()}
+        if several := {scale: points for scale, points in drawn.items() if len(points) > 1}:
+            drawings.append(_collective(name, several, profile))
+    return drawings
 
 
 def _drawn(points: Sequence[curve.Point]) -> list[curve.Point]:
@@ -44,17 +40,9 @@ def _collective(name: str, by_scale: _Points, profile: profiles.Profile) -> Draw
     gate = f"nccl.{name}.busbw"
     known = [*_floors(profile, gate, scales, sizes), *_ceilings(profile, gate, scales[-1])]
     limits = [limit for limit in known if limit.value > 0 and has_place(limit.value)]
-    shown = sorted(sizes)[:: -(-len(sizes) // _MOST_SIZES)]
-    return lines(
-        name,
-        series,
-        "size of a message",
-        "GB/s",
-        limits=limits,
-        ticks=[(float(size), sizes[size]) for size in shown],
-        is_log=True,
-        note="" if limits else "No limit is set for it.",
-    )
+    ticks = [(float(size), sizes[size]) for size in sorted(sizes)[:: -(-len(sizes) // _MOST_SIZES)]]
+    note = "" if limits else "No limit is set for it."
+    return lines(name, series, "size of a message", "GB/s", limits=limits, ticks=ticks, is_log=True, note=note)
 
 
 def _floors(profile: profiles.Profile, gate: str, scales: Sequence[str], sizes: Mapping[int, str]) -> list[Limit]:
@@ -63,12 +51,8 @@ def _floors(profile: profiles.Profile, gate: str, scales: Sequence[str], sizes: 
     size = None if entry is None else next((size for size, words in sizes.items() if words == entry.at), None)
     if entry is None or size is None:
         return []
-    by_value: dict[float, list[str]] = {}
-    for scale in scales:
-        limit = profile.limit(gate, scale_nodes(scale)).value
-        if isinstance(limit, int | float):
-            by_value.setdefault(float(limit), []).append(scale)
-    shown = [*by_value.items()]
+    limits = [(profile.limit(gate, scale_nodes(scale)).value, scale) for scale in scales]
+    shown = list(grouped((float(limit), scale) for limit, scale in limits if isinstance(limit, int | float)).items())
     if len(shown) > MAX_FLOORS:  # one for each scale: those of the narrowest and the widest say where the others are
         shown = [shown[0], shown[-1]]
     return [

@@ -21,6 +21,7 @@ MAX_SLOWEST = 5  # directions that are named below
 STEPS = 10  # classes heat-0, the slowest, to heat-9
 _SIDE, _TOP = 460.0, 18.0
 _OF_A_LINE, _GAP = 64, 0.8  # nodes of a large fleet; between them
+_Speeds = Mapping[Pair, float]
 
 
 def draw(observations: Iterable[Observation], nodes: Sequence[str], verdicts: Iterable[Verdict]) -> list[Drawing]:
@@ -40,9 +41,7 @@ def draw(observations: Iterable[Observation], nodes: Sequence[str], verdicts: It
     return [draw_all(known, nodes, bad, floor, _note(known, nodes, floor, pairs.are_directed(observed)))]
 
 
-def _map(
-    known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str
-) -> Drawing:
+def _map(known: _Speeds, nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str) -> Drawing:
     index = {node: number for number, node in enumerate(nodes)}
     left = 8 + CHARACTER * max(map(len, nodes)) if len(nodes) <= MAX_NAMES else 18.0
     side, most = min(44.0, (_SIDE - left) / len(nodes)), max(floor, *known.values()) or 1.0
@@ -70,9 +69,7 @@ def _map(
     return Drawing("Bandwidth between nodes", width, _TOP + whole + 38, shapes, note)
 
 
-def _by_node(
-    known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str
-) -> Drawing:
+def _by_node(known: _Speeds, nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str) -> Drawing:
     side, lines = _SIDE / _OF_A_LINE, -(-len(nodes) // _OF_A_LINE)
     shapes, y, most = list[Shape](), _TOP, floor
     for end, what in ((0, "sends"), (1, "receives")):
@@ -116,7 +113,7 @@ def _scale(x: float, y: float, most: float, words: str) -> list[Shape]:
     ]
 
 
-def _note(known: Mapping[Pair, float], nodes: Sequence[str], floor: float, is_directed: bool) -> str:
+def _note(known: _Speeds, nodes: Sequence[str], floor: float, is_directed: bool) -> str:
     ways = {pairs.way_in_words(pair, is_directed): speed for pair, speed in sorted(known.items())}
     possible = len(nodes) * (len(nodes) - 1) // (1 if is_directed else 2)
     slowest = sorted(ways, key=lambda way: ways[way])[:MAX_SLOWEST]

@@ -32,9 +32,7 @@ def draw(judged: Judged) -> list[Drawing]:
     note = "; ".join(filter(None, [f"Second 0 is {start}", clocks(placed, shifts), marked]))
     made = []
     for title, column in SAMPLED.items():
-        known = {
-            node: line_of([time - began for time in times], rows_of[node], column) for node, times in placed.items()
-        }
+        known = {node: line_of([at - began for at in times], rows_of[node], column) for node, times in placed.items()}
         if of_nodes := {node: line for node, line in known.items() if len(line) > 1}:
             made.append(lines(title, _series(of_nodes), "seconds", "", from_zero=True, moments=moments))
     return [*made[:-1], *(replace(last, note=f"{note}.") for last in made[-1:])]
@@ -78,22 +76,16 @@ def _series(of_nodes: Mapping[str, Line]) -> list[Series]:
         for name, index in (("5 % of the nodes are below", 0), ("median", 9), ("5 % are above", -1))
     ]
     means = {node: fmean(number for _, number in line) for node, line in of_nodes.items()}
-    furthest = sorted(
-        means, key=lambda node: -abs(means[node] - median(means.values()))
-    )  # from the nodes in the middle
+    furthest = sorted(means, key=lambda node: -abs(means[node] - median(means.values())))  # from the middle ones
     return middle + [Series(node, of_nodes[node]) for node in furthest[:MAX_OUTLIERS]]
 
 
 def line_of(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:
     """Return (second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
-    measured = [
-        (time, number)
-        for time, row in zip(times, rows, strict=True)
-        if (number := monitor.cell(row, column)) is not None
-    ]
+    cells = [(at, cell) for at, row in zip(times, rows, strict=True) if (cell := monitor.cell(row, column)) is not None]
     if not column.endswith("_bytes"):
-        return measured
-    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(measured)]
+        return cells
+    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(cells)]
 
 
 def clocks(nodes: Collection[str], shifts: Mapping[str, clock.Shift]) -> str:

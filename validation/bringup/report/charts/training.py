@@ -39,17 +39,10 @@ def _scaling(runs: _Runs) -> list[Drawing]:
         best = {run.world_size: run.tokens_per_s for run in fastest_last}
         points = [(1.0, alone), *((float(ranks), speed) for ranks, speed in best.items())]
         shares = [f"{ranks} ranks {_percent(speed / (ranks * alone))}" for ranks, speed in best.items()]
-        figures.append(
-            lines(
-                f"{kind.upper()}: tokens per second over ranks",
-                [Series(kind.upper(), points, colour=_colour(of_kind[0])), ideal],
-                "ranks",
-                "",
-                ticks=[(ranks, short(ranks)) for ranks, _ in points],
-                from_zero=True,
-                note=f"of the ideal: {', '.join(shares)}",
-            )
-        )
+        both = [Series(kind.upper(), points, colour=_colour(of_kind[0])), ideal]
+        ticks = [(ranks, short(ranks)) for ranks, _ in points]
+        title, note = f"{kind.upper()}: tokens per second over ranks", f"of the ideal: {', '.join(shares)}"
+        figures.append(lines(title, both, "ranks", "", ticks=ticks, from_zero=True, note=note))
     return figures
 
 
@@ -65,12 +58,10 @@ def _speeds(runs: _Runs) -> Drawing:
 
 def _exposed(runs: _Runs) -> list[Drawing]:
     shares = [(name, metrics, metrics.communication_share) for name, metrics in runs]
-    known = [
-        Bar(name, share, _percent(share), f"fill-{_colour(of)}") for name, of, share in shares if share is not None
-    ]
+    rows = [Bar(name, share, _percent(share), f"fill-{_colour(of)}") for name, of, share in shares if share is not None]
     unknown = [name for name, metrics, share in shares if share is None and metrics.world_size > 1]
     note = f"not known: {', '.join(unknown)}" if unknown else ""
-    return [bars("Communication that no computation hides, of a step", known, note, ends=1.0)] if known else []
+    return [bars("Communication that no computation hides, of a step", rows, note, ends=1.0)] if rows else []
 
 
 def of_ranks(entry: Entry) -> list[Drawing]:
@@ -87,10 +78,7 @@ def of_ranks(entry: Entry) -> list[Drawing]:
 
 
 def _per_rank(title: str, seconds: Mapping[str, Sequence[float]], note: str = "") -> Drawing:
-    series = [
-        Series(name, [(float(rank), second * 1e3) for rank, second in enumerate(of_ranks)])
-        for name, of_ranks in seconds.items()
-    ]
+    series = [Series(name, [(rank, time * 1e3) for rank, time in enumerate(times)]) for name, times in seconds.items()]
     return lines(title, series, "rank", "ms", least_tick=1.0, from_zero=True, note=note)
 
 

@@ -10,7 +10,6 @@ from bringup.report.training import conclusions, lines
 from bringup.report.training.conclusions import Compared
 from bringup.report.training.training_run import Trained, layout, trained, words
 from bringup.training.comparison import sidebyside
-from bringup.training.comparison.sidebyside import SideBySide
 
 NOT_RECORDED = "not recorded"
 METRICS = "Metrics"
@@ -65,21 +64,19 @@ def chapters(runs: Sequence[Trained], compared: Compared, with_others: Compared)
     for title, of_chapter in layout().chapters.items():
         read = [(name, [_line(run, name, sources) for run in runs]) for name, sources in of_chapter.items()]
         known = [(name, [value or NOT_RECORDED for value in values]) for name, values in read if any(values)]
-        written += [Chapter(title, known)] if known else []
+        written.append(Chapter(title, known))
         if title == METRICS:
             written.append(Chapter("Interpretation", sentences=conclusions.interpretation(runs, compared)))
-    in_words = {
-        "Takeaways": conclusions.takeaways(runs),
-        "DDP, FSDP and HSDP beside each other": conclusions.strategies(runs, with_others),
-    }
     when = [(situation, [strategy] * len(runs)) for situation, strategy in layout().when.items()]
-    return [
+    every = [
         Chapter("Overview", sentences=conclusions.overview(runs)),
         *written,
-        *(Chapter(title, sentences=sentences) for title, sentences in in_words.items() if sentences),
+        Chapter("Takeaways", sentences=conclusions.takeaways(runs)),
+        Chapter("DDP, FSDP and HSDP beside each other", sentences=conclusions.strategies(runs, with_others)),
         Chapter("When to use which", when, header=("situation", "strategy")),
         Chapter("Assessment", sentences=conclusions.assessment(runs)),
     ]
+    return [chapter for chapter in every if chapter.lines or chapter.sentences]
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class Report:
 
     names: list[str]
     chapters: list[Chapter]
-    compared: SideBySide | None
+    compared: sidebyside.SideBySide | None
     note: str
 
     @property
@@ -112,9 +109,5 @@ def report(judged: Sequence[Judged], beside: Sequence[Judged] = (), varied: Sequ
         f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}" if left_out else "",
     ]
     with_others = compared if len(runs) == len(every) else conclusions.compared([run.judged for run in every], varied)
-    return Report(
-        names,
-        chapters(runs, compared, with_others) if runs else [],
-        None if isinstance(compared, str) else compared,
-        "; ".join(filter(None, notes)),
-    )
+    written = chapters(runs, compared, with_others) if runs else []
+    return Report(names, written, None if isinstance(compared, str) else compared, "; ".join(filter(None, notes)))

@@ -11,11 +11,9 @@ from bringup.kernel.records import Outcome, Verdict, grouped
 from bringup.report import text
 from bringup.report.training.training_run import Trained, layout
 from bringup.training.comparison import entries, recommend, sidebyside
-from bringup.training.comparison.entries import Entry
-from bringup.training.comparison.sidebyside import SideBySide
 from bringup.training.records import TrainMetrics
 
-Compared = SideBySide | str  # str: why not
+Compared = sidebyside.SideBySide | str  # str: why not
 SHARDED = ("fsdp", "hsdp")
 SHORT = 200  # steps
 
@@ -119,7 +117,7 @@ def strategies(runs: Sequence[Trained], compared: Compared) -> list[str]:
     return [" ".join([*advice.choice, *advice.next]), *sentences]
 
 
-def entry_of(judged: Judged) -> Entry | None:
+def entry_of(judged: Judged) -> entries.Entry | None:
     """Return the entry of a training. None where there is none, or its evidence does not hold."""
     try:
         return entries.entry(judged)
@@ -142,7 +140,5 @@ def assessment(runs: Sequence[Trained]) -> list[str]:
         left = f"; {not_asked} checks do not apply here" if not_asked else ""
         sentences.append(f"{text.MARK[verdicts.outcome]}: {title}: {counted}{left}{why}.")
     if any(run.args.device == "cpu" for run in runs):
-        sentences.append(
-            "The trainings computed on the CPU: this proves the path, and says nothing about a GPU or NCCL."
-        )
+        sentences += ["The trainings computed on the CPU: this proves the path, and says nothing about a GPU or NCCL."]
     return sentences

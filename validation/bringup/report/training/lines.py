@@ -101,10 +101,8 @@ def mfu(trained: Trained) -> str | None:
 
 def tflops(trained: Trained) -> str | None:
     """Multiply flops_per_token by tokens_per_s_per_rank, both of metrics.json."""
-    per_token = trained.metrics.flops_per_token
-    if per_token is None:
-        return None
-    return f"{per_token * trained.metrics.tokens_per_s_per_rank / 1e12:.3g} TFLOP/s"
+    per_token, speed = trained.metrics.flops_per_token, trained.metrics.tokens_per_s_per_rank
+    return None if per_token is None else f"{per_token * speed / 1e12:.3g} TFLOP/s"
 
 
 def sent_again(trained: Trained) -> str | None:
@@ -155,9 +153,8 @@ def checkpoint(trained: Trained) -> str | None:
         return metrics.checkpoint_reason
     speeds = {"write": times.write_gib_per_s, "read": times.read_gib_per_s}
     beside = f", predicted {times.predicted_bytes / 2**20:,.1f} MiB" if times.predicted_bytes else ""
-    return f"{times.bytes / 2**20:,.1f} MiB{beside}; " + ", ".join(
-        f"{name} {speed:.3g} GiB/s" for name, speed in speeds.items() if speed is not None
-    )
+    known = ", ".join(f"{name} {speed:.3g} GiB/s" for name, speed in speeds.items() if speed is not None)
+    return f"{times.bytes / 2**20:,.1f} MiB{beside}; {known}"
 
 
 def transport(trained: Trained) -> str | None:
@@ -188,9 +185,8 @@ def communication_speeds(trained: Trained) -> str | None:
     measured = trained.metrics.communication
     if measured is None:
         return None  # the line of the shares says why
-    return (
-        "; ".join(_speed(trained, each) for each in measured.collectives) or f"not known: {measured.collectives_reason}"
-    )
+    speeds = "; ".join(_speed(trained, each) for each in measured.collectives)
+    return speeds or f"not known: {measured.collectives_reason}"
 
 
 def inspected(trained: Trained) -> str | None:

@@ -109,14 +109,10 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
     """Return the trainings among these runs that finished, fewest ranks first."""
     if all(run.training is None for run in judged):
         return []
-    facts = {
-        fact.what: fact.value if not fact.others else f"{fact.value} ({fact.scope})" for fact in system.facts(judged)
-    }
+    facts = {fact.what: f"{fact.value} ({fact.scope})" if fact.others else fact.value for fact in system.facts(judged)}
     alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
     measured = bandwidth.measured(alone) if alone else None
-    runs = [
-        Trained(run, records.args, records.metrics, facts, measured) for run in judged if (records := records_of(run))
-    ]
+    runs = [Trained(run, read.args, read.metrics, facts, measured) for run in judged if (read := records_of(run))]
     return sorted(runs, key=lambda run: run.metrics.world_size)
 
 
