@@ -377,4 +377,4 @@ def _keep(folder: Path, screen: Path | None) -> None:
     job_id = results.load(folder).slurm_job_id
     if job_id is not None and not (folder / results.JOB_AFTER).exists():
         with suppress(SlurmError):  # forgotten by now: not known
-            write_text(folder / results.JOB_AFTER, slurm.show_job(job_id, "--oneliner"))
+            write_text(folder / results.JOB_AFTER, slurm.show_job(job_id, on_one_line=True))

@@ -166,8 +166,10 @@ def _is_chosen(shown: str, partition: str | None) -> bool:
     return shown.endswith("*") if partition is None else shown.rstrip("*") in partition.split(",")
 
 
-def show_job(job_id: str, *options: str) -> str:
-    return ask("scontrol", *options, "show", "job", job_id)
+def show_job(job_id: str, *, on_one_line: bool = False) -> str:
+    if on_one_line:
+        return ask("scontrol", "--oneliner", "show", "job", job_id)
+    return ask("scontrol", "show", "job", job_id)
 
 
 def show_topology() -> str:
@@ -297,7 +299,7 @@ def ended_job(job_id: str) -> str | None:
     does not know its end yet.
     """
     try:
-        line = show_job(job_id, "--oneliner")
+        line = show_job(job_id, on_one_line=True)
         state = _STATE.search(line)
         return line if state is not None and state[1] in ENDED else None
     except SlurmError as error:
