@@ -62,8 +62,11 @@ $(VENV)/installed-dev: $(VENV)/installed
 	@$(if $(WHEELS),,tests/validators/fetch)
 	@touch $@
 
-constraints: venv ## training/constraints.txt anew: the newest version of every package that fits the pins of pyproject.toml
-	$(PY) training/renew_constraints.py
+# A version for every package that is installed, also those that nobody names; for the oldest Python that torch is for. No hashes: the CPU
+# and CUDA builds of torch are one version with different files. The libraries of CUDA are those of the CUDA build.
+constraints: $(VENV)/installed-dev ## training/constraints.txt anew: versions for what pyproject.toml pins (UPGRADE=1: the newest ones)
+	$(VENV)/bin/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --python-platform linux --python-version 3.11 --extra train --extra dev \
+	  --no-annotate --custom-compile-command 'make constraints' --output-file training/constraints.txt pyproject.toml
 
 local: setup ## start a local cluster, run phases 1-6, print the verdicts, stop it (NODES=2 GPUS=2)
 	@infrastructure-validation/local-cluster/playbook --nodes $(NODES) --gpus $(GPUS)
@@ -126,7 +129,7 @@ live-rest: setup
 live-health: setup
 	$(PY) -m pytest $(HEALTH) -m cluster -o cache_dir=.pytest_cache/health
 
-generated: venv ## everything in docs that is made from data
+generated: $(VENV)/installed-dev ## everything in docs that is made from data
 	$(PY) docs/generated.py
 	$(PY) validation/benchmarks/predictors.py
 	PYTHONPATH=tests:infrastructure-validation/probes $(PY) validation/benchmarks/real_output.py

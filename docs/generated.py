@@ -11,10 +11,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+import grimp
+import networkx  # type: ignore[import-untyped]  # it brings no types
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.profile import Profile, load, names
@@ -130,31 +131,14 @@ def _transports() -> list[str]:
 
 def _rooms() -> list[str]:
     """A drawing (Mermaid) of which room imports which. An arrow that a longer way says as well is left out."""
-    imports: dict[str, set[str]] = {}
-    package = REPOSITORY / "validation/bringup"
-    for file in sorted(package.rglob("*.py")):
-        room = file.relative_to(package).parts[0].removesuffix(".py")
-        if room.startswith("__"):
-            continue
-        below = imports.setdefault(room, set())
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("bringup"):
-                _, _, inside = node.module.partition("bringup.")
-                below.update([inside.partition(".")[0]] if inside else [name.name for name in node.names])
-        below.discard(room)
-
-    @cache
-    def reached(room: str) -> frozenset[str]:
-        below = imports.get(room, set())
-        return frozenset(below).union(*map(reached, below))
-
-    arrows = [
-        f"    {room} --> {below}"
-        for room in imports
-        for below in sorted(imports[room])
-        if not any(below in reached(other) for other in imports[room])
-    ]
-    return ["```mermaid", "flowchart TD", *arrows, "```"]
+    graph = grimp.build_graph("bringup")
+    for room in graph.find_children("bringup"):
+        graph.squash_module(room)
+    imports = ((room, below) for room in graph.modules for below in graph.find_modules_directly_imported_by(room))
+    rooms = networkx.DiGraph((room, below) for room, below in imports if room != below and "__" not in room)
+    arrows = sorted(networkx.transitive_reduction(rooms).edges)
+    names = [[module.removeprefix("bringup.") for module in arrow] for arrow in arrows]
+    return ["```mermaid", "flowchart TD", *(f"    {room} --> {below}" for room, below in names), "```"]
 
 
 PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {

@@ -171,6 +171,7 @@ SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is anot
         SMI["recovery"],
         'Field "gpu_recovery_action" is not a valid field to query.\n',
     ),
+    ("recovery_action", OPEN, "recovery", SMI["recovery"], "Field of another error\n"),
     ("recovery_action", OPEN, "recovery", SMI["recovery"], "GPU-a, None\n"),
     ("recovery_action", OPEN, "recovery", "None", "[Unknown Error]"),
     ("remap_pending", FAIL, "remapped", ", 0, 0, 0", ", 0, 1, 0"),
