@@ -119,9 +119,17 @@ def device_of(torch, local):
     return Device(device, uuid, uuid, why_none)
 
 
-def measure_scale(torch, dist, own, scale, here, logs, only=(), store=None, before_s=0.0):
+def age_s():
+    """Seconds since this process began."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure_scale(torch, dist, own, scale, here, logs, only=(), store=None, before_s=0.0, is_first=True):
     """Join the ranks of the scale, and measure. The bench, whose group is still there. only: the name of a collective;
-    store: as in start(); before_s: CPU seconds that this process took for smaller scales."""
+    store: as in start(); before_s: CPU seconds that this process took for smaller scales; is_first: the start of the
+    ranks is this scale's."""
+    begun_s = 0.0 if is_first else age_s()
     device, cuda = own.torch, own.torch.type == "cuda"
     init_s = start(dist, device, scale, own.gpu, here, store)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
@@ -138,6 +146,7 @@ def measure_scale(torch, dist, own, scale, here, logs, only=(), store=None, befo
         facts.saw("nccl.init_s", round(init_s, 3), "s", scale)
         facts.saw("nccl.backend", dist.get_backend(), "text", scale)
         facts.saw("nccl.debug", os.environ["NCCL_DEBUG"], "text", scale)
+    joined_s = age_s()
     before = transport.interface_bytes()
     sizes = GPU_SIZES if cuda else CPU_SIZES
     free = bench.gather(torch.cuda.mem_get_info(device)[0] if cuda else None)
@@ -172,6 +181,8 @@ def measure_scale(torch, dist, own, scale, here, logs, only=(), store=None, befo
             least = 0 if len({host for host, *_ in members}) == 1 else REPETITIONS * sum(sizes)
             carried, why = transport.carriers(moved, least)
             facts.answered("nccl.transport", carried, "text", why, scale)
+        facts.saw("nccl.time.start", round(joined_s - begun_s, 2), "s", scale)
+        facts.saw("nccl.time.measure", round(age_s() - joined_s, 2), "s", scale)
         facts.finish()
     return bench
 

@@ -49,6 +49,7 @@ def main():
         here = collectives.place_of(rank, scale.ranks(), len(scale.nodes))
         of_scale = turn(dist, store, scale, here)
         how = {"only": arguments.only, "store": of_scale, "before_s": 0.0 if scale is own[0] else cpu_s()}
+        how["is_first"] = scale is arguments.scales[0]
         bench = collectives.measure_scale(torch, dist, device, scale.name, here, folder_of(scale, arguments), **how)
         if arguments.groups and here.world > scale.per_node:
             bench.close()

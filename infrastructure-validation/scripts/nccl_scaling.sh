@@ -54,8 +54,9 @@ together() { # stem of the files, lines from the narrowest scale to the widest: 
 }
 
 start() { # stem of the files, lines: prints the number of each that is left to be measured
-  local stem=$1 scales=() errors=$RUN_DIR/raw/$1.err rc=0 files name count gpus list step_gpus step_list
+  local stem=$1 scales=() errors=$RUN_DIR/raw/$1.err rc=0 begun files name count gpus list step_gpus step_list
   shift
+  begun=$(nanoseconds)
   read -r _ _ count step_gpus step_list _ <<<"${*: -1}" # the widest
   while read -r files name _ gpus list _; do
     scales+=("$stem-$files:$name:$gpus:$(places "$list" "$step_list")")
@@ -69,6 +70,7 @@ start() { # stem of the files, lines: prints the number of each that is left to 
     "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
     infrastructure-validation/probes/scaling.py "${options[@]}" "$RUN_DIR/raw" "${scales[@]}" 2>"$errors" </dev/null |
     "$PYTHON" infrastructure-validation/probes/parts.py out "$RUN_DIR/raw" "${scales[@]}" || rc=$?
+  printf '%s %s\n' "$((count * step_gpus))" "$(elapsed "$begun")" >>"$RUN_DIR/raw/starts.txt"
   "$PYTHON" infrastructure-validation/probes/parts.py errors "$RUN_DIR/raw" "$errors" "$rc" "${scales[@]}"
 }
 

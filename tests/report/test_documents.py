@@ -3,14 +3,14 @@
 import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from bringup.cli import main
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.records import Action, Observation, Outcome
 from bringup.kernel.results import REPOSITORY
-from bringup.readers import slurm
+from bringup.readers import files, slurm
 from bringup.report import collectives, document, system
 from bringup.report.text import escaped, table
 from factory import a_run, a_verdict, gathered, judged_of, observed
@@ -33,6 +33,10 @@ def measured() -> list[Observation]:
         observed("nccl.all_reduce.time@16MiB", "2-nodes", 2000.0, "us"),
         observed("nccl.groups.all_gather.busbw@16MiB", "2-nodes", 1.0),
     ]
+
+
+def squeezed(text: str) -> str:
+    return re.sub(" +", " ", text)
 
 
 def a_broken_node():
@@ -66,6 +70,21 @@ def test_the_table_is_in_report_md_whole_and_in_the_document_of_a_playbook_once_
     short = document.playbook(gathered(*runs))
     assert short.count("| 16MiB | ") == 2
     assert "8KiB" not in short
+
+
+def test_a_report_says_where_the_time_of_its_ranks_went():
+    starts = files.FILES[r"starts\.txt"](SimpleNamespace(text="4 12.5\n4 8.0\nnonsense\n", where="raw/starts.txt"))
+    of_scale = {
+        ("nccl.time.start", "1-node"): 4.0,
+        ("nccl.time.start", "2-nodes"): 0.5,
+        ("nccl.time.measure", "1-node"): 13.0,
+    }
+    times = [observed(name, scale, seconds, "s") for (name, scale), seconds in of_scale.items()]
+    run = judged_of(run=a_run("nccl_scaling", plan={}), observations=(*times, *starts.observations))
+    assert "| time | 4.5 s to start, 13.0 s measured, 3.0 s waited, in 2 starts of 4 ranks |" in squeezed(
+        document.run(run)
+    )
+    assert collectives.time_spent(times) == ""
 
 
 @pytest.mark.parametrize("write", [document.run, lambda judged: document.playbook(gathered(judged))])

@@ -131,6 +131,9 @@ def test_a_rank_that_hangs_at_a_scale_costs_none_of_the_smaller_ones(tmp_path):
     facts = [json.loads(line) for line in out.split("end collectives-1gpu")[0].splitlines() if line.startswith("{")]
     assert {fact["value"] for fact in facts if fact.get("quantity") == "nccl.ranks"} == {1}
     assert [fact["end"] for fact in facts if "end" in fact] == [len(facts) - 1]
+    times = {fact["quantity"]: fact["value"] for fact in facts if fact.get("quantity", "").startswith("nccl.time.")}
+    assert times.keys() == {"nccl.time.start", "nccl.time.measure"}
+    assert all(0 < value < 300 for value in times.values())
     assert other == ""
 
 

@@ -144,6 +144,14 @@ def _step(file: File) -> Parsed:
     return Parsed().note(f"{file.where}: not TASKS NODE,NODE… of this run: nothing of {file.name['step']} counts")
 
 
+def _starts(text: str, where: str) -> Parsed:
+    """Read how many ranks a start had, and its seconds (infrastructure-validation/scripts/nccl_scaling.sh)."""
+    parsed = Parsed()
+    for number, match in enumerate(re.finditer(r"^(\d{1,9}) (\d{1,9}\.\d)$", text, re.MULTILINE), start=1):
+        parsed.saw("nccl.start.seconds", "job", float(match[2]), "s", f"{where}:{number}", match[1])
+    return parsed
+
+
 FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
     r"scontrol-node(-after)?\.txt": lambda file: slurm.nodes(file.text, file.where, _reserved(file.run)),
     r"scontrol-config\.txt": _alone(slurm.config),
@@ -169,6 +177,7 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     rf"{_VARIANT}\.jsonl": _of_variant(_facts),
     rf"{_VARIANT}\.txt": _of_variant(_nccl_tests),
     r"rounds\.txt": _alone(rounds_of_pairs),
+    r"starts\.txt": _alone(_starts),
     r"monitor\.csv": _samples,
     r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),
     r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from bringup.kernel.characters import many
 from bringup.kernel.plan.subjects import scale_nodes
 from bringup.kernel.records import Observation, Verdict
 from bringup.readers import curve
@@ -31,6 +32,23 @@ def tables(observations: Sequence[Observation], verdicts: Sequence[Verdict]) -> 
                 row = (at, scale, took, algbw, f"{busbw:.3g}", limits.get((f"{name}@{at}", scale), ""))
                 ordered.setdefault(name, []).append((size, scale_nodes(scale), row))
     return {name: [row for _, _, row in sorted(known)] for name, known in ordered.items()}
+
+
+def time_spent(observations: Sequence[Observation]) -> str:
+    """Say how often ranks were started, and where their time went; empty: nothing of it was written."""
+    starts = [seen for seen in observations if seen.quantity == "nccl.start.seconds"]
+    began, measured = (_sum(observations, f"nccl.time.{part}") for part in ("start", "measure"))
+    if not starts or not measured:
+        return ""
+    ranks = ", ".join(dict.fromkeys(seen.why or "" for seen in starts))
+    waited = max(0.0, _sum(starts, "nccl.start.seconds") - began - measured)
+    times = f"{began:.1f} s to start, {measured:.1f} s measured, {waited:.1f} s waited"
+    return f"{times}, in {many(len(starts), 'start')} of {ranks} ranks"
+
+
+def _sum(observations: Sequence[Observation], quantity: str) -> float:
+    values = (seen.value for seen in observations if seen.quantity == quantity)
+    return sum(value for value in values if isinstance(value, float))
 
 
 def rows(tables: Mapping[str, Sequence[Row]], whole: bool) -> list[tuple[str, ...]]:

@@ -169,6 +169,7 @@ class View:
             "site": "" if site is None else text.site_in_words(site),
             "bringup commit": text.commit(self.run.git_commit, self.run.git_dirty),
             "Slurm job": self.run.slurm_job_id or "none (started on the login host)",
+            "time": collectives.time_spent(self.observations),
             "planned before the run": f"{sum(map(len, self.run.planned.values()))} checks",
         }
         return [(name, value) for name, value in rows.items() if value]
