@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from bringup.kernel.facts.fold import ALONE
+from bringup.kernel.facts.fold import ALONE, by_node
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
-from bringup.kernel.records import Observation, Run
+from bringup.kernel.records import Observation, Run, Value
 from bringup.readers import clock
 from bringup.readers.known import vendors
 
@@ -55,8 +55,9 @@ def right_settings(derived: Parsed, observed: Seen, run: Run) -> None:
             evidence.setdefault(fact.subject, fact.evidence)
             entries = (str(entry).rpartition("=") for entry in fact.value)
             settings.setdefault(fact.subject, {}).update({name: value for name, _, value in entries})
+    kinds = _Kinds(observed)
     for node, known in settings.items():
-        traits = _traits(observed, node)
+        traits = kinds.traits(node)
         wrong, right, hidden = vendors.look_at(known, traits)
         is_not_asked = vendors.none_applies(traits)
         nothing = NOT_ASKED if is_not_asked else "none of them could be read"
@@ -77,13 +78,11 @@ def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
     for component, version, fact in _versions(observed, run):
         if version[:1].isdecimal():  # not `absent`
             installed.setdefault(fact.subject.partition("/")[0], {}).setdefault((component, version), fact.evidence)
-    asked = {fact.subject for fact in observed.of("inventory.packages")}
+    asked, kinds = {fact.subject for fact in observed.of("inventory.packages")}, _Kinds(observed)
     for node, versions in installed.items():
         if node not in run.nodes:
             continue
-        traits = _traits(observed, node)
-        models = _models(observed, node, traits["gpus"])
-        faults = {pair: vendors.faults(*pair, traits, models) for pair in versions}
+        faults = {pair: vendors.faults(*pair, kinds.traits(node), kinds.models(node)) for pair in versions}
         words = [sentence for sure, _ in faults.values() for sentence in sure]
         unsure = [sentence for _, of_one in faults.values() for sentence in of_one]
         if not words and node not in asked and {name for name, _ in versions} == {"Slurm"}:
@@ -94,13 +93,6 @@ def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
         if value is None:
             why = f"the node did not say what decides whether it is hit: {first_few(unsure)}"
         derived.saw("discovery.versions.faults", node, value, "count", evidence, why)
-
-
-def _models(observed: Seen, node: str, has_gpus: bool | None) -> set[str] | None:
-    """Return the models of its GPUs. None: a node with GPUs, or that may have some, named none."""
-    of_gpus = [fact for fact in observed.of("discovery.gpu.model") if fact.subject.startswith(f"{node}/")]
-    models = {str(fact.value) for fact in of_gpus if fact.value is not None}
-    return models if models or has_gpus is False else None
 
 
 def _versions(observed: Seen, run: Run) -> Iterator[tuple[str, str, Observation]]:
@@ -128,25 +120,38 @@ def _entries(observed: Seen, quantity: str) -> Iterator[tuple[str, str, Observat
             yield name, value, fact
 
 
-def _traits(observed: Seen, node: str) -> vendors.Traits:
-    """Say what kind of node it is, by its own facts. None: they do not tell."""
+class _Kinds:
+    """Of what kind each node is, by its own facts, gone through once for all nodes. None: they do not tell."""
 
-    def value(quantity: str) -> object:
-        return next((fact.value for fact in observed.of(quantity) if fact.subject == node), None)
+    def __init__(self, observed: Seen) -> None:
+        self._observed = observed
+        self._models = by_node(observed.of("discovery.gpu.model"))
+        self._known: dict[str, dict[str, Value | None]] = {}  # quantity -> node -> the first fact's value
 
-    def some(quantity: str) -> bool | None:
-        count = value(quantity)
+    def _value(self, quantity: str, node: str) -> Value | None:
+        if quantity not in self._known:
+            self._known[quantity] = {fact.subject: fact.value for fact in reversed(self._observed.of(quantity))}
+        return self._known[quantity].get(node)
+
+    def _some(self, quantity: str, node: str) -> bool | None:
+        count = self._value(quantity, node)
         return float(count) > 0 if is_number(count) else None
 
-    virtual, cpu = value("inventory.virtual"), value("discovery.cpu.model")
-    is_arm = None if cpu is None else str(cpu).startswith("aarch64")
-    knows_nics = isinstance(value("inventory.devices.nics"), list)
-    nics = {name for name, _, fact in _entries(observed, "inventory.devices.nics") if fact.subject == node}
-    return {
-        "gpus": some("discovery.gpu.count"),
-        "rdma": some("discovery.rdma.ports"),
-        "bare metal": None if virtual is None else virtual is False,
-        "RoCE": any(name.endswith(" of RoCE") for name in nics) if knows_nics else None,
-        "x86": None if is_arm is None else not is_arm,
-        "arm": is_arm,
-    }
+    def traits(self, node: str) -> vendors.Traits:
+        virtual, cpu = self._value("inventory.virtual", node), self._value("discovery.cpu.model", node)
+        is_arm = None if cpu is None else str(cpu).startswith("aarch64")
+        nics = self._value("inventory.devices.nics", node)
+        names = [str(entry).partition("=")[0] for entry in nics] if isinstance(nics, list) else None
+        return {
+            "gpus": self._some("discovery.gpu.count", node),
+            "rdma": self._some("discovery.rdma.ports", node),
+            "bare metal": None if virtual is None else virtual is False,
+            "RoCE": None if names is None else any(name.endswith(" of RoCE") for name in names),
+            "x86": None if is_arm is None else not is_arm,
+            "arm": is_arm,
+        }
+
+    def models(self, node: str) -> set[str] | None:
+        """Return the models of its GPUs. None: a node with GPUs, or that may have some, named none."""
+        models = {str(fact.value) for fact in self._models.get(node, ()) if fact.value is not None}
+        return models if models or self._some("discovery.gpu.count", node) is False else None
