@@ -34,7 +34,7 @@ def tree(root: Path, files: Mapping[str, str | bytes]) -> Path:
     """Write files below a folder; a text gets a line feed at its end, as the kernel's have."""
     root.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        path = root / name
+        path = root / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     return root
