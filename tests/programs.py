@@ -22,6 +22,12 @@ def begun(command: Sequence[str | Path], **how: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | how)
 
 
+def beside_a_small_disk(folder: Path, size: str) -> tuple[str, ...]:
+    """What a command is started with, for which this folder, which is made, is a filesystem of its own: size=4m."""
+    folder.mkdir()
+    return "unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size={size} tmpfs "{folder}" && exec "$0" "$@"'
+
+
 def program(path: Path, body: str, by: str = "/bin/bash") -> Path:
     """Write a program of the test's own. by: what runs it."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import folders
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from programs import beside_a_small_disk
 from recipe.checkpoint import resume, state
 from recipe.rank import RankFacts
 from recipe.strategy import Refused
@@ -101,9 +102,7 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(monk
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
 def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_step(tmp_path):
     small = tmp_path / "small"
-    small.mkdir()
-    # room for one checkpoint of 2.8 MB, and two stay while another one is written
-    mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=4m tmpfs "{small}" && exec "$0" "$@"')
+    mounted = beside_a_small_disk(small, "4m")  # of 2.8 MB each, and two stay while another one is written
     run = one_process(tmp_path / "run", "--save-steps", "3", "--checkpoint-dir", str(small), under=mounted)
     message = refusal(run)
     assert "(predicted, 3 at a time)" in message
@@ -116,8 +115,7 @@ def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_ste
 def test_rows_that_do_not_fit_are_refused_before_they_are_made(tmp_path):
     """A file that is mapped into memory and outgrows its filesystem ends the process with SIGBUS, without a word."""
     small = tmp_path / "small"
-    small.mkdir()
-    mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=1m tmpfs "{small}" && exec "$0" "$@"')
+    mounted = beside_a_small_disk(small, "1m")
     large, under = ("--sequence-length", "4096", "--global-batch", "16"), ("env", f"TMPDIR={small}", *mounted)
     run = one_process(tmp_path / "run", *large, under=under)
     assert f"{small}/bringup-rows-" in run.output

@@ -7,7 +7,7 @@ import time
 
 import pulse
 from loops import for_each
-from programs import ROOT
+from programs import ROOT, begun
 from pulse import Gap
 from recipe import meter
 
@@ -20,14 +20,12 @@ WORK = {"fetch": [0.1] * 5, "forward": [0.2] * 5, "optimizer": [0.1] * 5}
 
 def test_a_process_that_was_stopped_has_a_gap_as_long_as_the_stop():
     program = "import pulse, sys; p = pulse.Pulse(); print(flush=True); input(); print([g[1] - g[0] for g in p.gaps()])"
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=PROBES, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with begun([sys.executable, "-c", program], cwd=PROBES, stdin=subprocess.PIPE) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGSTOP)
-        begun = time.monotonic()
+        before = time.monotonic()
         time.sleep(2)
-        stopped_s = time.monotonic() - begun
+        stopped_s = time.monotonic() - before
         process.send_signal(signal.SIGCONT)
         output, _ = process.communicate("\n")
     assert max(eval(output)) >= stopped_s - pulse.EVERY_S  # a list of numbers

@@ -160,12 +160,6 @@ def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_bat
         "args = arguments.parse('', takes_hsdp=False, sharded=False); "
         "print(args.gradient_accumulation, args.per_device_batch)"
     )
-    done = subprocess.run(
-        [without_torch(), "-c", program, str(SOURCE), "--check", "--global-batch", "64", *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | {"WORLD_SIZE": str(ranks)},
-        check=False,
-    )
+    command = [without_torch(), "-c", program, str(SOURCE), "--check", "--global-batch", "64", *options]
+    done = ran(command, env=os.environ | {"WORLD_SIZE": str(ranks)})
     assert (done.stdout, done.stderr) == (f"{micro_steps} {rows}\n", "")

@@ -19,7 +19,7 @@ from bringup.run.train_here import free_port
 from bringup.training.formulae.models import CHUNKED_LOSS
 from bringup.training.records import RunArgs, TrainMetrics
 from loops import case_for_each
-from programs import ROOT
+from programs import ROOT, begun
 from tiers import first, in_test_all
 
 SOURCE = ROOT / "training" / "src"
@@ -72,15 +72,13 @@ def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished
     python = warm_python.python()  # torchrun starts ranks with PYTHON_EXEC
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": python}
     started = time.monotonic()
+    environment |= injected(drill) | {"RUN_DIR": str(folder)}
+    starts = [
+        [*(python if word == sys.executable else word for word in command), "--run-dir", folder] for command in commands
+    ]
     launchers = [
-        subprocess.Popen(
-            [*(python if word == sys.executable else word for word in command), "--run-dir", str(folder)],
-            env=environment | injected(drill) | {"SLURMD_NODENAME": f"n{node}", "RUN_DIR": str(folder)},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for node, command in enumerate(commands)
+        begun(command, env=environment | {"SLURMD_NODENAME": f"n{node}"}, stderr=subprocess.STDOUT)
+        for node, command in enumerate(starts)
     ]
     try:
         output = "".join(launcher.communicate(timeout=120)[0] for launcher in launchers)

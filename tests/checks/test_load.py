@@ -73,6 +73,8 @@ def tcp(segments: int, again: int, twice: int | None = None) -> list[Fact]:
     return both("n0", tcp_segments=segments, tcp_segments_again=again, **arrived)
 
 
+COUNTERS = [("gpu_faults", FAIL, "ecc_uncorrected"), ("gpu_corrected", WARN, "pcie_replays")]
+COUNTERS += [("node_faults", FAIL, "link_downed"), ("node_corrected", WARN, "symbol_error")]
 ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
     # an old count is none
     (
@@ -81,13 +83,8 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
         "0 (3 counters; no GPU of this node counts remap_failed, rows_remapped_uncorrectable)",
         [*gpu("ecc_uncorrected", 5, 5), *rose("n0/GPU-a", nvlink_recoveries=(0, 0))],
     ),
-    ("gpu_corrected", PASS, "0", gpu("pcie_replays", 5, 5)),
-    ("node_faults", PASS, "0", gpu("link_downed", 5, 5)),
-    ("node_corrected", PASS, "0", gpu("symbol_error", 5, 5)),
-    ("gpu_faults", FAIL, "2 (ecc_uncorrected on GPU-a went from 5 to 7)", gpu("ecc_uncorrected", 5, 7)),
-    ("gpu_corrected", WARN, "2 (pcie_replays on GPU-a went from 5 to 7)", gpu("pcie_replays", 5, 7)),
-    ("node_faults", FAIL, "2 (link_downed on GPU-a went from 5 to 7)", gpu("link_downed", 5, 7)),
-    ("node_corrected", WARN, "2 (symbol_error on GPU-a went from 5 to 7)", gpu("symbol_error", 5, 7)),
+    *((gate, PASS, "0", gpu(counter, 5, 5)) for gate, _, counter in COUNTERS[1:]),
+    *((gate, miss, f"2 ({counter} on GPU-a went from 5 to 7)", gpu(counter, 5, 7)) for gate, miss, counter in COUNTERS),
     # a counter at its end could not rise
     ("node_faults", OPEN, "link_downed on GPU-a stands at its end, 255", gpu("link_downed", 255, 255)),
     ("node_faults", FAIL, "1 (link_downed on GPU-a went from 254 to 255)", gpu("link_downed", 254, 255)),

@@ -19,11 +19,7 @@ FAULTS = "discovery.versions.faults"
 CONTAINER = SiteUsed(name="lab", says={"container": {"image": "/images/torch.sqsh"}})
 
 
-OF_EACH = [
-    ("discovery.gpu.model", "/GPU-a", "NVIDIA B200"),
-    ("discovery.gpu.driver", "/GPU-a", "580.105.08"),
-    ("inventory.devices.nics", "", ["MTU of RoCE=9000"]),
-]
+OF_EACH = [("discovery.gpu.driver", "/GPU-a", "580.105.08"), ("inventory.devices.nics", "", ["MTU of RoCE=9000"])]
 TRAITS = dict.fromkeys(("gpus", "rdma", "RoCE", "x86", "arm"), True)
 
 

@@ -27,6 +27,7 @@ from bringup.kernel.results import METRICS, PLAYBOOK
 from bringup.training.records import TrainMetrics
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook
+from programs import begun
 from tiers import in_test_all
 
 pytestmark = pytest.mark.cluster
@@ -121,16 +122,10 @@ def test_a_check_of_the_site_finds_the_fault_of_its_own_drill(cluster: Cluster, 
 @in_test_all
 def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_was():
     def started(*arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            # env: a pytest that was started with nohup or in the background ignores SIGINT, and so would its children
-            ["env", "--default-signal=INT", *BRINGUP, "drill", *arguments],
-            cwd=CHECKOUT,
-            env={**os.environ, "BRINGUP_RUN_NAME": name},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        # env: a pytest that was started with nohup or in the background ignores SIGINT, and so would its children
+        command = ["env", "--default-signal=INT", *BRINGUP, "drill", *arguments]
+        how = {"cwd": CHECKOUT, "stderr": subprocess.STDOUT, "start_new_session": True}
+        return begun(command, env=os.environ | {"BRINGUP_RUN_NAME": name}, **how)
 
     name = f"test-{uuid.uuid4().hex[:8]}"
 

@@ -15,7 +15,7 @@ from bringup.kernel import records
 from bringup.kernel.records import read_record
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import BRINGUP, Playbook, playbook
-from programs import program
+from programs import begun, program
 
 pytestmark = pytest.mark.cluster
 
@@ -31,15 +31,9 @@ expect:
 
 
 def start(cluster: Cluster, name: str, *phases: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        cluster.command("sh", BRINGUP, "run", *phases),
-        env=cluster.environment({"BRINGUP_RUN_NAME": name, **(env or {})}),
-        cwd=CHECKOUT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    command, own = cluster.command("sh", BRINGUP, "run", *phases), {"BRINGUP_RUN_NAME": name, **(env or {})}
+    how = {"cwd": CHECKOUT, "stderr": subprocess.STDOUT, "start_new_session": True}
+    return begun(command, env=cluster.environment(own), **how)
 
 
 def iterate_until(pattern: re.Pattern[str], stream: IO[str]) -> Iterator[str]:

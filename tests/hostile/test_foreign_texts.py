@@ -29,6 +29,7 @@ from bringup.run import site as at_site
 from bringup.run.site_file import Site
 from factory import a_run
 from loops import case_for_each, for_each
+from programs import ran
 from runs_for_tests import discovery, reseal
 from tiers import first
 
@@ -42,10 +43,7 @@ sys.exit(main(["judge", sys.argv[1]]))
 
 def judged(folder: Path, most: int = 2 * GIBIBYTE) -> subprocess.CompletedProcess[str]:
     """Under a limit of its address space, which is more than what it uses: libraries are mapped."""
-    return subprocess.run(
-        [sys.executable, "-c", JUDGE, folder, str(most)],
-        capture_output=True, text=True, timeout=300, check=False, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )  # fmt: skip
+    return ran([sys.executable, "-c", JUDGE, folder, str(most)], env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
 
 
 @pytest.fixture

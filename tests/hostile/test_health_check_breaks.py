@@ -111,17 +111,13 @@ def test_a_check_whose_action_is_not_known_is_not_run_and_hides_no_fault(tmp_pat
 def test_one_that_is_killed_leaves_no_process_and_nothing_that_changes_a_later_answer(tmp_path, sent: signal.Signals):
     """At 6 points of its life."""
     health = made(tmp_path)
+    nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     begun = time.monotonic()
     health.run()
     life = time.monotonic() - begun
     for point in (life * (number + 0.5) / 6 for number in range(6)):
-        process = subprocess.Popen(
-            [str(health.folder / "health-check"), "--exit-code"],
-            env={"SLURMD_NODENAME": NODE},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        command = [str(health.folder / "health-check"), "--exit-code"]
+        process = subprocess.Popen(command, env={"SLURMD_NODENAME": NODE}, start_new_session=True, **nowhere)
         time.sleep(point)
         os.killpg(process.pid, sent)  # as slurmd does
         assert process.wait(10) in ((0, 2) if sent is signal.SIGTERM else (0, -signal.SIGKILL)), point

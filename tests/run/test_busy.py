@@ -14,7 +14,7 @@ from bringup.kernel.errors import CannotStart, SlurmError, UsageError
 from bringup.kernel.facts.names import by_reason
 from bringup.run import nodes, slurm, waiting
 from loops import case_for_each
-from programs import program
+from programs import begun, program
 
 
 class Queue:
@@ -107,13 +107,9 @@ def another_run(tmp_path) -> Iterator[subprocess.Popen[str]]:
         "import pathlib, sys; from bringup.run import waiting\n"
         "with waiting.only_one(pathlib.Path(sys.argv[1]), print): print('inside', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", holds, tmp_path / "smoke.lock"],
-        env=os.environ | {"SLURM_CONF": "/etc/a.conf"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    environment = os.environ | {"SLURM_CONF": "/etc/a.conf"}
+    lock = tmp_path / "smoke.lock"
+    with begun([sys.executable, "-c", holds, lock], env=environment, stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "inside\n"
         yield process

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import state as states
 from loops import case_for_each
-from programs import ran
+from programs import begun, ran
 from tiers import first
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -292,13 +292,7 @@ class TestEvents:
     def watched(file: Path, library: Path, *steps: str) -> dict[tuple[str, str], Any]:
         """What the probe says; each step is written into the state file while it watches."""
         own = {"BRINGUP_SIMULATED_STATE": str(file), "LD_LIBRARY_PATH": str(library), "SLURMD_NODENAME": "n1"}
-        with subprocess.Popen(
-            [sys.executable, PROBES / "xids.py"],
-            env={**os.environ, **own},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as probe:
+        with begun([sys.executable, PROBES / "xids.py"], env=os.environ | own, stdin=subprocess.PIPE) as probe:
             assert probe.stdin is not None
             assert probe.stdout is not None
             lines = [probe.stdout.readline()]  # it has begun
