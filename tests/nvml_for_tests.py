@@ -116,7 +116,7 @@ class FakeNvml:
         """NVML refuses each field by itself: 3, NotSupported. `fields`: counts of link 5. `recovery`: the action that a
         GPU needs; less than 0: the code with which the driver refuses the question."""
         if asked == [(230, 0)]:
-            action = gpu.get("recovery", 0)
+            action = self._of({"recovery": 0} | gpu, "recovery")
             return [SimpleNamespace(nvmlReturn=max(0, -action), value=SimpleNamespace(uiVal=max(0, action)))]
         counts = [(gpu["fields"].get(field), link) for field, link in asked]
         values = [SimpleNamespace(ullVal=count or 0 if link == 5 else 0) for count, link in counts]

@@ -23,7 +23,7 @@ def begun(command: Sequence[str | Path], **how: Any) -> subprocess.Popen[str]:
 
 
 def beside_a_small_disk(folder: Path, size: str) -> tuple[str, ...]:
-    """What a command is started with, for which this folder, which is made, is a filesystem of its own: size=4m."""
+    """Make this folder, and return the words that start a command for which it is a small filesystem. size: `4m`."""
     folder.mkdir()
     return "unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size={size} tmpfs "{folder}" && exec "$0" "$@"'
 

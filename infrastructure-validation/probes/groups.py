@@ -19,7 +19,7 @@ ON_CPU = 16 * MIB
 
 def measure_groups(torch, dist, device, scale):
     """Measure, among ranks that have joined and measured before. All of them call it; rank 0 reports."""
-    before_s = cpu_s()
+    before_s, begun_s = cpu_s(), collectives.age_s()
     world = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
     cuda = device.type == "cuda"
     size = largest(world.gather(torch.cuda.mem_get_info(device)[0])) if cuda else ON_CPU
@@ -31,6 +31,7 @@ def measure_groups(torch, dist, device, scale):
         wrong += sum(sum(origins.values()) for origins in results)
     if facts is not None:
         facts.saw("nccl.groups.wrong_values", wrong, "count", scale)
+        facts.saw("nccl.time.measure", round(collectives.age_s() - begun_s, 2), "s", scale)
         facts.finish()
     world.close()
 

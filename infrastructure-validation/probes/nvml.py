@@ -240,8 +240,11 @@ def _nvlink_cluster(nvml, gpu):
 
 
 def _recovery_action(nvml, gpu):
-    """What the driver asks for before new work. A driver that is older than the question has no answer."""
-    (answer,) = nvml.nvmlDeviceGetFieldValues(gpu, [(RECOVERY_ACTION, 0)])
+    """Name the recovery that the driver asks for. NotSupported: the driver is older than the question."""
+    try:
+        (answer,) = nvml.nvmlDeviceGetFieldValues(gpu, [(RECOVERY_ACTION, 0)])
+    except nvml.NVMLError_InvalidArgument:
+        raise nvml.NVMLError_NotSupported() from None
     if answer.nvmlReturn in (INVALID_ARGUMENT, absent.LACKS):
         raise nvml.NVMLError_NotSupported()
     if answer.nvmlReturn != 0:

@@ -7,10 +7,11 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from bringup.cli import main
+from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.records import Action, Observation, Outcome
 from bringup.kernel.results import REPOSITORY
-from bringup.readers import files, slurm
+from bringup.readers import files, nccl_variant, slurm
 from bringup.report import collectives, document, system
 from bringup.report.text import escaped, table
 from factory import a_run, a_verdict, gathered, judged_of, observed
@@ -70,8 +71,14 @@ def test_the_table_is_in_report_md_whole_and_in_the_document_of_a_playbook_once_
 
 def test_a_report_says_where_the_time_of_its_ranks_went():
     starts = files.FILES[r"starts\.txt"](SimpleNamespace(text="4 12.5\n4 8.0\nnonsense\n", where="raw/starts.txt"))
-    known = [("start", "1-node", 4.0), ("start", "2-nodes", 0.5), ("measure", "1-node", 13.0)]
+    known = [
+        ("start", "1-node", 4.0),
+        ("start", "2-nodes", 0.5),
+        ("measure", "1-node", 12.0),
+        ("measure", "2-nodes", 1.0),
+    ]
     times = [observed(f"nccl.time.{part}", scale, seconds, "s") for part, scale, seconds in known]
+    assert nccl_variant.numbers(Parsed(times), "ring", 4).observations == times  # those of a variant count, too
     run = judged_of(run=a_run("nccl_scaling", plan={}), observations=(*times, *starts.observations))
     says = "4.5 s to start, 13.0 s measured, 3.0 s waited, in 2 starts of 4 ranks"
     assert re.search(rf"\n\| time +\| {says} +\|\n", document.run(run))

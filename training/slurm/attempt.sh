@@ -24,7 +24,7 @@ stop_step() { # why
 
 asked_to_end() {
   stop_step 'this job got SIGTERM and ends'
-  # Slurm gives no reason here, so it is written down that a rank which ends now is no fault of the cluster
+  # Slurm gives no reason here. This file does: a rank that ends now is no fault of the cluster
   printf '%s\n' "${SLURMD_NODENAME:-$HOSTNAME}" >"$RUN_DIR/raw/sigterm.txt"
 }
 

@@ -121,7 +121,7 @@ def _entries(observed: Seen, quantity: str) -> Iterator[tuple[str, str, Observat
 
 
 class _Kinds:
-    """Of what kind each node is, by its own facts, gone through once for all nodes. None: they do not tell."""
+    """Say what kind each node is, by its own facts, and go through them once for all nodes. None: they do not tell."""
 
     def __init__(self, observed: Seen) -> None:
         self._observed = observed

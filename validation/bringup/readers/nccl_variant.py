@@ -43,6 +43,8 @@ def numbers(measured: Parsed, variant: str, ranks: int) -> Parsed:
             why = f"the step measured {fact.value} with {bad[0]}" if bad else fact.why
             quantity, value = f"nccl.variant.{variant}.busbw@{at}", None if bad else fact.value
             parsed.saw(quantity, fact.subject, value, fact.unit, fact.evidence, why)
+        elif name.startswith("nccl.time."):
+            parsed.observations.append(fact)
     return parsed
 
 
