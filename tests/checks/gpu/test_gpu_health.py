@@ -90,8 +90,7 @@ ROWS = [  # a gate, the outcome that it alone has, what one of two GPUs says
     ("fabric", PASS, {"health": 0x41AA}),  # all known, and nothing wrong: bandwidth, routes, place, fabric manager
     ("slowdown", FAIL, {"reasons": 0x48}),
     *(("recovery_action", FAIL, {"recovery": action}) for action in (1, 2, 3, 4, 7, 99)),
-    *(("recovery_action", PASS, {"recovery": -code}) for code in (2, 3)),  # a driver older than the question
-    ("recovery_action", PASS, {"recovery": FakeNvml.NVMLError_InvalidArgument("Invalid Argument")}),
+    *(("recovery_action", PASS, {"recovery": old}) for old in (-2, -3, FakeNvml.NVMLError_InvalidArgument())),
     ("recovery_action", OPEN, {"recovery": -999}),
     ("nvlink_recoveries", FAIL, {"recoveries": 1}),
     ("mig", FAIL, {"mig": 1}),
