@@ -94,6 +94,7 @@ lint: setup ## lines per room, ruff (format and check), mypy --strict, import ar
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	MYPYPATH=validation $(PY) -m mypy docs/generated.py
+	MYPYPATH=validation:training/src $(PY) -m mypy --ignore-missing-imports training/src
 	$(VENV)/bin/lint-imports --no-cache
 	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 $(VENV)/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \

@@ -183,9 +183,9 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
 
 
 def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_path, saved):
-    asked = tmp_path / "stop"
-    asked.touch()
-    stopped = two_ranks(tmp_path / "stopped", FSDP, "--stop-file", str(asked))
+    (tmp_path / "stopped").mkdir()
+    (tmp_path / "stopped/stop").touch()
+    stopped = two_ranks(tmp_path / "stopped", FSDP)
     assert stopped.codes == [0], stopped.output
     assert not (stopped.folder / "metrics.json").exists()
     states = [stopped.facts(rank)["train.rank.state"] for rank in (0, 1)]
@@ -198,11 +198,11 @@ def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_pa
 
 def test_sigterm_to_the_launcher_and_its_ranks_saves(tmp_path):
     """As Slurm sends it to a step: when a job is cancelled or preempted."""
-    folder, stop = tmp_path / "told", tmp_path / "stop"
+    folder = tmp_path / "told"
     (folder / "raw").mkdir(parents=True)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(SOURCE / f"{DDP}.py"), "--steps", "2000"]
     launcher = begun(
-        [*command, "--sequence-length", "8", *NOTHING_ELSE, "--run-dir", str(folder), "--stop-file", str(stop)],
+        [*command, "--sequence-length", "8", *NOTHING_ELSE, "--run-dir", str(folder)],
         env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "RUN_DIR": str(folder)},
         stderr=subprocess.STDOUT,
     )

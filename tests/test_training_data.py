@@ -91,14 +91,6 @@ def test_what_cannot_be_had_is_one_line_and_exit_code_2(tmp_path, options, messa
     assert "hf download" in run.output
 
 
-def test_rows_longer_than_the_positions_of_the_model_are_said_once(tmp_path):
-    config = json.loads((SOURCE.parent / "models/tiny.json").read_text())
-    (tmp_path / "short.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
-    run = one_node(tmp_path / "run", "train_ddp_single_node", *NOTHING_ELSE, "--model", str(tmp_path / "short.json"))
-    assert run.codes == [0], run.output
-    assert run.output.count("was made for 64 positions; the speed is right, the loss is not that of the model") == 1
-
-
 def test_what_was_measured_is_said_before_a_record_that_cannot_be_written(tmp_path):
     (tmp_path / "run/metrics.json").mkdir(parents=True)
     run = single(tmp_path / "run")

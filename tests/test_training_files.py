@@ -42,7 +42,7 @@ def test_script_names_its_phase_and_the_entrypoint_of_its_name_and_hands_over(st
 def test_what_the_scripts_share_launches_with_one_srun_and_judges():
     text = (TRAINING / "slurm/_train.sh").read_text()
     assert len(re.findall(r"^srun ", text, re.MULTILINE)) == 1
-    assert '"$program" --run-dir "$RUN_DIR" --stop-file "$RUN_DIR/stop" --resume auto' in text
+    assert '"$program" --run-dir "$RUN_DIR" --resume auto' in text
     assert "--kill-on-bad-exit=1" in text
     assert text.rstrip().endswith('end_attempt "$rc"')
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import read_record
-from bringup.training.formulae import flops, models, pace
+from bringup.training.formulae import flops, models, overlap, pace
 from bringup.training.records import Checkpoint, Memory, RunArgs, Standstill, TrainMetrics
 from loops import case_for_each, for_each
 from programs import ROOT
 from pydantic import TypeAdapter
-from recipe import communication, data, group, meter, results, strategy
+from recipe import data, group, meter, results, strategy
 from recipe import fast as recipes
 from recipe.data import DataError
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -113,7 +113,7 @@ def test_generated_rows_depend_on_the_seed_alone(tmp_path):
     assert few[1]["input_ids"].tolist() != few[2]["input_ids"].tolist()
     again, other = made(tmp_path / "again", rows=3), made(tmp_path / "other", rows=3, seed=43)
     assert data.fingerprint(few) == data.fingerprint(again) != data.fingerprint(other)
-    assert int(many.ids.max()) < data.BYTE_VOCABULARY
+    assert int(many.ids.max()) < data.FIRST_BYTE + 256
 
 
 def test_packing_fills_every_row_and_keeps_the_order(tmp_path):
@@ -145,8 +145,7 @@ def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
 def test_alpaca_format_and_plain_text_are_read_and_others_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     alpaca = list(data.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0))
-    assert "### Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n2" in alpaca[0]
-    assert "### Input" not in alpaca[1]
+    assert alpaca == ["Add.\n\n1 1\n\n2", "Stop.\n\nYes."]
     assert list(data.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)) == ["a b"]
     with pytest.raises(data.DataError, match=r"columns \['a'\], expected text, or instruction and output"):
         data.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
@@ -222,8 +221,8 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was():
     )
     for value, kind in [
         (rank, results.RankResult),
-        (communication.Profiled(1.0, 0.1, 0.1, {"all_reduce": 0.1}, {"all_reduce": 2.0}), communication.Profiled | str),
-        ("torch.profiler failed", communication.Profiled | str),
+        (overlap.Profiled(1.0, 0.1, 0.1, {"all_reduce": 0.1}, {"all_reduce": 2.0}), overlap.Profiled | str),
+        ("torch.profiler failed", overlap.Profiled | str),
         ((1, 2**40, None, (7, "MemAvailable")), tuple[int, int, int | None, tuple[int, str]]),
         ((1.5, None), tuple[float | None, str | None]),
         (("n0", {0, 2}), tuple[str, set[int]]),

@@ -35,10 +35,7 @@ def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tuple
 
 SINGLE = ("training/src/train_single_gpu.py", "--run-dir", "RUN", "--steps", "22", "--profiled-steps", "0")
 RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-DDP = (
-    *("training/src/train_ddp_single_node.py", "--run-dir", "RUN", "--stop-file", "RUN/stop"),
-    *("--profiled-steps", "0", "--timeout", "20"),
-)
+DDP = (*("training/src/train_ddp_single_node.py", "--run-dir", "RUN", "--profiled-steps", "0", "--timeout", "20"),)
 
 
 @in_test_all

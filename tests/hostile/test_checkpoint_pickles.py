@@ -14,6 +14,7 @@ from bringup.training.records import CheckpointFile
 from loops import case_for_each
 from pydantic import ValidationError
 from recipe.checkpoint import files as checkpoint
+from recipe.checkpoint.state import CheckpointError
 from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
@@ -42,7 +43,7 @@ def read(folder: Path) -> Any:
 
 
 def refuses(folder: Path, words: str) -> None:
-    with pytest.raises(checkpoint.CheckpointError, match=words):
+    with pytest.raises(CheckpointError, match=words):
         read(folder)
 
 

@@ -68,7 +68,7 @@ rc=0
 begin_attempt
 srun --label --kill-on-bad-exit=1 --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
   --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank 1)" "${SRUN_SITE[@]}" "${CONTAINER[@]}" \
-  "${launcher[@]}" "$program" --run-dir "$RUN_DIR" --stop-file "$RUN_DIR/stop" --resume auto \
+  "${launcher[@]}" "$program" --run-dir "$RUN_DIR" --resume auto \
   "${strategy[@]}" "${CHECKPOINTS_SITE[@]}" "${workload[@]}" "$@" \
   2>&1 | tee "$RUN_DIR/raw/launch.log" &
 wait_for_step $! || rc=$?

@@ -8,8 +8,8 @@ the nodes without such a file.
 Run: srun --ntasks-per-node=1 python training/src/launcher.py OPTIONS OF torchrun (RUN_DIR and Slurm's variables set; on
 one node also without Slurm)
 
-With --stop-file, SIGTERM makes that file, at which the ranks write a checkpoint: torchrun would end them. Slurm may
-send it to all processes of a step, so ranks do not end at it (recipe/program.py). At SIGHUP they do: it takes that.
+SIGTERM makes RUN_DIR/stop, at which the ranks write a checkpoint: torchrun would end them. Slurm may send it to all
+processes of a step, so ranks do not end at it (recipe/program.py). At SIGHUP they do: it takes that.
 """
 
 import logging
@@ -39,13 +39,11 @@ def launch() -> None:
     (started / rank.node_name()).touch()
     of_ranks = logging.getLogger("torch.distributed.elastic.multiprocessing.api")
     of_ranks.addFilter(lambda message: f"(exitcode: {REFUSED})" not in message.getMessage())
-    if "--stop-file" in sys.argv:
-        stop_file = Path(sys.argv[sys.argv.index("--stop-file") + 1])
-        signal.signal(signal.SIGTERM, lambda *_: stop_file.touch())
-        os.environ[rank.SAVES_AT_SIGTERM] = "1"
-        sys.argv[1:1] = ["--signals-to-handle", "SIGINT,SIGHUP,SIGQUIT"]
-        close = PContext.close
-        PContext.close = lambda self, death_sig=None, timeout=30: close(self, signal.SIGHUP, timeout)  # type: ignore[method-assign]
+    signal.signal(signal.SIGTERM, lambda *_: Path(os.environ["RUN_DIR"], rank.STOP).touch())
+    os.environ[rank.SAVES_AT_SIGTERM] = "1"
+    sys.argv[1:1] = ["--signals-to-handle", "SIGINT,SIGHUP,SIGQUIT"]
+    close = PContext.close
+    PContext.close = lambda self, death_sig=None, timeout=30: close(self, signal.SIGHUP, timeout)  # type: ignore[method-assign]
     try:
         main()
     except ChildFailedError as error:

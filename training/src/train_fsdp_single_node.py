@@ -71,7 +71,7 @@ def train(run: Run, mesh_of: Callable[[Run], Any] = lambda run: None) -> int:
         # gradients; until then they are kept unsharded. With --sync-each-batch every micro-step reduces
         per_device_train_batch_size=args.per_device_batch,
         gradient_accumulation_steps=args.gradient_accumulation,
-        fsdp=True,
+        fsdp=True,  # type: ignore[arg-type]  # so its documentation says
         fsdp_config=sharding,
         parallelism_config=mesh_of(run),
         ddp_backend=group.backend(),  # nccl with GPUs, gloo without

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
@@ -22,13 +22,6 @@ FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compile
 HALF = "half"
 DATA_FILES = (".jsonl", ".json")  # what names of files with JSON lines end in
 SLOW = 10  # so many times --timeout may these steps take
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """argparse without the usage block: the line that says what is wrong must not scroll away 8 x N times."""
-
-    def error(self, message: str) -> NoReturn:
-        complain(f"{message} (see --help)")
 
 
 class _Later(argparse.Action):
@@ -57,8 +50,7 @@ _positive = _number(float, sys.float_info.min, "more than 0")
 
 
 def _option(words: str, default: Any = None, kind: Any = None, **more: Any) -> Any:
-    """Make a field that is an option of its name. words: its help, which ends with a default that says something by
-    itself; kind: text -> value, ValueError for a wrong one."""
+    """Make a field that is an option of its name. words: its help; kind: text -> value, ValueError for a wrong one."""
     if "(default" not in words and isinstance(default, int | float | str):
         words += " (default: %(default)s)"
     return field(metadata={"help": words, "default": default, "type": kind} | more)
@@ -113,20 +105,15 @@ class Args:
         lambda text: HALF if text == HALF else _count(text),
     )
     checkpoint_dir: Path | None = _option("checkpoints go below it (default: RUN_DIR/checkpoints)", kind=Path)
-    rehearse_resume: bool = _switch(
-        "half way through, save a checkpoint, wipe the state, read it back, compare, go on (default: yes)", default=True
-    )
+    rehearse_resume: bool = _switch("half way, save, wipe the state, read it back, compare (default)", default=True)
     resume: str | None = _option(
         "go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job",
         metavar="RUN_DIR|auto",
     )
-    stop_file: Path | None = _option("when this file appears: write a checkpoint and end", kind=Path)
     timeout_s: int = _option(
         "seconds a collective may wait (default: %(default)s); at the start $BRINGUP_START_S (600)", 60, _natural
     )
-    profiled_steps: int = _option(
-        "further steps after the training, in which torch.profiler reads the time of collectives", 3, _count
-    )
+    profiled_steps: int = _option("steps after the training, in which torch.profiler times collectives", 3, _count)
     hsdp: bool = _switch("shard inside the node, replicate across nodes", action="store_true")
     shard_size: int | None = _option(
         "HSDP: ranks of a shard group, a part of a node or several whole nodes (default: the ranks of a node)",
@@ -206,7 +193,10 @@ def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tu
 
 
 def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
-    parser = OneLineParser(description=doc, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    how_it_looks = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=doc, allow_abbrev=False, formatter_class=how_it_looks)
+    # without the usage block: the line that says what is wrong must not scroll away 8 x N times
+    parser.error = lambda message: complain(f"{message} (see --help)")  # type: ignore[method-assign]
     parser.set_defaults(hsdp=False, shard_size=None)  # of programs that do not take them
     for each in fields(Args):
         if "help" in each.metadata and (takes_hsdp or each.name not in ("hsdp", "shard_size")):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from bringup.training.formulae import overlap
-from bringup.training.formulae.overlap import Profiled
 from bringup.training.records import ModelShape, RunArgs
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, supported_activities
@@ -27,8 +26,7 @@ NO_CUPTI = "CUPTI is not available here, so this torch records no kernel of a GP
 
 
 def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> dict[str, Any]:
-    """Measure overlap.fields() after the training. A collective. The model goes on learning, so everything else has to
-    be recorded before."""
+    """Measure overlap.fields() after the training. A collective. The model goes on learning: record all else before."""
     if resolved.world_size == 1:
         return overlap.fields(None, "one rank sends nothing")
     if resolved.profiled_steps == 0:
@@ -38,7 +36,7 @@ def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> dict[str, Any
     rows, tokens = trainer.get_batch_samples(batches, trainer.args.gradient_accumulation_steps, trainer.args.device)
     with without_waits():
         of_rank = _profiled(lambda: one_step(trainer, rows, tokens), steps)
-    ranks = group.gather(of_rank, Profiled | str)
+    ranks = group.gather(of_rank, overlap.Profiled | str)
     failed = [f"rank {number}: {why}" for number, why in enumerate(ranks) if isinstance(why, str)]
     if failed:
         return overlap.fields(None, f"torch.profiler failed on {len(failed)} of {len(ranks)} ranks, {failed[0]}")
@@ -59,7 +57,7 @@ def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
     model.zero_grad()
 
 
-def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
+def _profiled(step: Callable[[], None], steps: int) -> overlap.Profiled | str:
     """Return what the profiler read; or why it failed. The steps are made all the same: other ranks are in them too,
     and a training that is done does not fail because a profiler cannot run here."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")

@@ -26,10 +26,10 @@ from recipe.rank import say
 from recipe.strategy import Refused
 
 T = TypeVar("T")
+Encoder = Callable[[list[str]], list[list[int]]]  # texts to ids, each text ended by its end-of-text token
 
 END_OF_TEXT = 1
 FIRST_BYTE = 3  # ids 0, 1, 2 are begin, end and padding; byte b is id b + 3
-BYTE_VOCABULARY = FIRST_BYTE + 256
 
 DOCUMENTS_AT_ONCE = 1000  # a tokenizer is faster with many
 
@@ -39,13 +39,7 @@ STORY = (
     "gradient meets its peers a shard is gathered used freed the loss falls tokens stream past and the next step begins"
 )
 WORDS = STORY.split()
-GENERATED = "generated"
 ROWS = "rows.int32"
-
-ALPACA = (
-    "Below is an instruction that describes a task. Write a response that completes the request.\n\n"
-    "### Instruction:\n{instruction}\n\n{input}### Response:\n{output}"
-)
 
 
 class DifferentStart(RuntimeError):
@@ -75,7 +69,7 @@ def cannot_load(what: str, name: str, error: BaseException, other: str) -> DataE
 def open_source(name: str, seed: int) -> Iterator[str]:
     """Return texts: of a dataset (hub name, folder or file of JSON lines; split train), or endless ones for
     `generated`. Raises DataError, also as they are read."""
-    if name == GENERATED:
+    if name == "generated":
         return generated(seed)
     import datasets  # here: 0.7 s that generated text does not need
 
@@ -108,14 +102,7 @@ def _text(number: int, item: dict[str, Any], needed: tuple[str, ...]) -> str:
             raise DataError(f"row {number} of the dataset has {item[column]!r} in column {column}, expected a text")
     if "text" in needed:
         return str(item["text"])
-    return ALPACA.format(
-        instruction=item["instruction"],
-        output=item["output"],
-        input=f"### Input:\n{item['input']}\n\n" if item.get("input") else "",
-    )
-
-
-Encoder = Callable[[list[str]], list[list[int]]]  # texts to ids, each text ended by its end-of-text token
+    return "\n\n".join(filter(None, (item["instruction"], item.get("input"), item["output"])))
 
 
 def encode_bytes(texts: list[str]) -> list[list[int]]:
@@ -124,7 +111,6 @@ def encode_bytes(texts: list[str]) -> list[list[int]]:
 
 
 def encoder_of(tokenizer: Any) -> Encoder:
-    """Return that of a Hugging Face tokenizer."""
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     return lambda texts: [ids + end for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
 
@@ -146,8 +132,7 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 def make_rows(path: Path, texts: Iterator[str], encode: Encoder, rows: int, sequence_length: int) -> int:
-    """Make the file of these rows: documents end to end until every row is full. Returns how many documents were used.
-    Raises DataError."""
+    """Make the file of these rows: documents end to end until each is full. Returns how many. Raises DataError."""
     left = rows * sequence_length
     try:
         with path.open("wb") as file:
@@ -200,7 +185,7 @@ def together(make: Callable[[], T], args: Args | None = None) -> T:
 def open_rows(args: Args, config: Any, hosts: list[str]) -> Rows:
     """Return as many rows as the run consumes. A collective. The first rank of each node tokenises them into a
     temporary folder, which is removed when all have opened the file: what is mapped stays readable."""
-    encode = encode_bytes  # for models of random weights; a hub model has its own tokens
+    encode: Encoder = encode_bytes  # for models of random weights; a hub model has its own tokens
     if args.model_config is None:
         encode = encoder_of(together(lambda: AutoTokenizer.from_pretrained(args.model), args))
     first = hosts.index(hosts[group.RANK])  # of this node
@@ -222,7 +207,7 @@ def open_rows(args: Args, config: Any, hosts: list[str]) -> Rows:
     try:
         together(make)
         folders = group.gather(folder, Path | None)
-        rows = Rows(folders[first] / ROWS, args.sequence_length)
+        rows = Rows(folders[first] / ROWS, args.sequence_length)  # type: ignore[operator]  # the first rank made one
         require_same("rows of tokens", fingerprint(rows))
         return rows
     finally:

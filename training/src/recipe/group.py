@@ -75,14 +75,12 @@ def collectives_begun() -> int:
     """Count on all groups of this rank. Who has begun fewer than the others is the one that they wait for."""
     if not dist.is_initialized():
         return 0
-    return sum(group._get_sequence_number_for_group() for group in list(dist.distributed_c10d._world.pg_map))
+    return sum(group._get_sequence_number_for_group() for group in list(dist.distributed_c10d._world.pg_map))  # type: ignore[attr-defined]
 
 
 def backend() -> str:
     """Name what carries this rank's tensors: gloo, nccl, or none with one rank."""
-    if not dist.is_initialized():
-        return "none"
-    return dict(part.split(":") for part in dist.get_backend_config().split(","))[DEVICE.type]
+    return dist.get_backend() if dist.is_initialized() else "none"
 
 
 def set_timeouts(timeout_s: int) -> None:
@@ -149,7 +147,6 @@ def _json(value: Any) -> bytes:
 
 
 def close() -> None:
-    """End the group."""
     if dist.is_initialized():
         dist.barrier()
         time.sleep(0.3)  # a gloo thread that drops its last tensor while the interpreter shuts down aborts the process

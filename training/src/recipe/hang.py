@@ -84,8 +84,7 @@ class Watch(TrainerCallback):
 
     @contextlib.contextmanager
     def patience(self, seconds: int) -> Iterator[None]:
-        """Let something other than a step take so long, here and on ranks that wait for one another: a checkpoint of
-        many gigabytes does."""
+        """Let what is no step, a large checkpoint, take so long, here and on ranks that wait for one another."""
         usual, self.timeout_s = self.timeout_s, max(seconds, self.timeout_s)
         self._set_back()
         try:

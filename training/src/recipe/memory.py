@@ -1,5 +1,4 @@
-"""The memory of a rank: refuses what cannot fit before any weight is allocated, counts the states, names the parts of a
-full one.
+"""The memory of a rank: refuses what cannot fit before any weight is allocated, counts states, names who filled it.
 
 States are the part that sharding divides: parameters, gradients and optimizer tensors, on a CPU as on a GPU. What they
 need comes from bringup.training.formulae.memory, and is exact: where they alone do not fit, a refusal is certain.
@@ -14,7 +13,6 @@ import torch
 from bringup.kernel.characters import many
 from bringup.kernel.errors import ModelError
 from bringup.training.formulae import memory
-from bringup.training.formulae.memory import Parts
 from bringup.training.formulae.models import job_of
 from bringup.training.records import ModelShape, RunArgs
 from memory_limits import host_available
@@ -31,8 +29,8 @@ class Footprint:
     """Predicted from the model, in bytes, for the rank with the most. peak None: `reason` says why."""
 
     shape: ModelShape
-    states: Parts
-    peak: Parts | None
+    states: memory.Parts
+    peak: memory.Parts | None
     reason: str | None
 
 
@@ -73,10 +71,9 @@ def require(needed: int, resolved: RunArgs, hosts: list[str]) -> None:
 class ModelStates(TrainerCallback):
     """Counts once, after the first update and before its gradients are dropped: in the warm-up, which is not timed."""
 
-    def __init__(self) -> None:
-        self.total = 0
+    total = 0
 
-    def on_optimizer_step(self, *args: Any, model: Any, optimizer: Any, **kwargs: Any) -> None:
+    def on_optimizer_step(self, *args: Any, model: Any, optimizer: Any, **kwargs: Any) -> None:  # type: ignore[override]
         if not self.total:
             self.total = sum(states_bytes(model, optimizer).values())
 
@@ -108,24 +105,17 @@ def checksum(model: torch.nn.Module) -> float:
     return sum(p.detach().sum(dtype=torch.float64).item() for p in local)
 
 
-class OutOfMemory(RuntimeError):
-    """Device memory ran out. One line: where, what held how much, and what the allocator said."""
-
-
 @contextmanager
 def memory_by_part(trainer: Any) -> Iterator[None]:
-    """Turn torch.OutOfMemoryError into OutOfMemory. Where the host's memory is full, the kernel kills."""
+    """Let a torch.OutOfMemoryError say in one line where, what held how much, and what the allocator said. Where the
+    host's memory is full, the kernel kills."""
     try:
         yield
     except torch.OutOfMemoryError as error:
+        held = states_bytes(trainer.model, trainer.optimizer)
+        if group.CUDA:
+            held["activations and other"] = torch.cuda.memory_allocated() - sum(held.values())
+            held["reserved in all"] = torch.cuda.memory_reserved()
+        parts = ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in held.items())
         where = f"out of device memory on {node_name()} ({group.DEVICE})"
-        raise OutOfMemory(f"{where}: {_parts(trainer)}; {one_line(str(error))}") from error
-
-
-def _parts(trainer: Any) -> str:
-    """GiB on this rank: parameters, gradients, optimizer states, and on a GPU the rest and what torch holds in all."""
-    held = states_bytes(trainer.model, trainer.optimizer)
-    if group.CUDA:
-        held["activations and other"] = torch.cuda.memory_allocated() - sum(held.values())
-        held["reserved in all"] = torch.cuda.memory_reserved()
-    return ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in held.items())
+        raise torch.OutOfMemoryError(f"{where}: {parts}; {one_line(str(error))}") from error

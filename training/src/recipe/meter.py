@@ -126,8 +126,7 @@ class Meter(TrainerCallback):
         return self.steps
 
     def steps_unix_s(self) -> list[float]:
-        """Return when the first step began and when each ended, Unix s by this host's clock. A pause for a checkpoint
-        lies in the step after it."""
+        """Return when the first step began and each ended, Unix s of this host; a checkpoint lies in the next step."""
         unix = time.time() - time.perf_counter()
         return [unix + moment for moment in (self.spans_s[0][0], *(end for _, end in self.spans_s))]
 
@@ -160,7 +159,7 @@ def memory(ranks: list[Memory]) -> Memory:
     """Return the most of all ranks."""
     values = {name: [getattr(rank, name) for rank in ranks] for name in Memory.model_fields}
     known = {name: NOT_THE_MOST.get(name, max)(each) for name, each in values.items() if None not in each}
-    return Memory(**dict.fromkeys(values) | known)
+    return Memory(**dict.fromkeys(values) | known)  # type: ignore[arg-type]
 
 
 def standstill(

@@ -100,8 +100,7 @@ def _not_covered(model: Any, shape: ModelShape, sequence_length: int) -> str | N
 
 
 def counted_flops(model: Any, sequence_length: int) -> int:
-    """Count the FLOPs of one training step on one row, on the meta device, with eager attention: nothing is
-    computed."""
+    """Count the FLOPs of a training step on one row, with eager attention, on the meta device: nothing is computed."""
     logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)  # "triton not found" is no news on a CPU
     from torch.utils.flop_counter import FlopCounterMode  # it warns when it is imported
 

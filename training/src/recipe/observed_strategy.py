@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import cuda_start
 import torch
 from bringup.training.records import ObservedStrategy
 from facts import node_name
@@ -34,7 +35,7 @@ def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def _blocks(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
     """Each with its class. fully_shard makes a subclass of each class, so the whole line of ancestors is searched."""
-    names = set(next((m._no_split_modules for m in model.modules() if getattr(m, "_no_split_modules", None)), ()))
+    names = set(next((m._no_split_modules for m in model.modules() if getattr(m, "_no_split_modules", None)), ()))  # type: ignore[misc]
     of_model = ((module, names & {cls.__name__ for cls in type(module).__mro__}) for module in model.modules())
     return [(module, own.pop()) for module, own in of_model if own]
 
@@ -51,7 +52,7 @@ class FirstStep(TrainerCallback):
         self.compute_dtypes: set[str] = set()
         self.reduced_at_once: bool | None = None  # whether the first backward pass reduced its gradients
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:  # type: ignore[override]
         self.check()
         layers = decoder_layers(model)
         self.forwards = [0] * len(layers)
@@ -159,6 +160,4 @@ def _only(names: set[str]) -> str:
 
 def device_name() -> str:
     """Return the UUID of this rank's GPU as nvidia-smi prints it, or cpu."""
-    if not group.CUDA:
-        return "cpu"
-    return f"GPU-{torch.cuda.get_device_properties(group.DEVICE).uuid}"
+    return str(cuda_start.uuid(torch, group.DEVICE)) if group.CUDA else "cpu"

@@ -21,7 +21,7 @@ import gpus
 from imports import large_imports
 
 from recipe import arguments
-from recipe.rank import LOCAL_RANK, SAVES_AT_SIGTERM, WORLD, RankFacts, one_line, open_facts, raised, refused, say
+from recipe.rank import LOCAL_RANK, SAVES_AT_SIGTERM, STOP, WORLD, RankFacts, one_line, open_facts, raised, refused, say
 from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -42,8 +42,7 @@ def main(
         expected = expected_hsdp
     if args.check:
         sys.exit(0)
-    if args.stop_file is not None:
-        save_at_sigterm(args.stop_file)
+    save_at_sigterm(args.run_dir / STOP)
     facts = open_facts(args.run_dir)
     if (old := lacking()) is not None:
         refused(facts, old)

@@ -13,11 +13,12 @@ from facts import MAX_TEXT, Facts, node_name
 
 RANK = int(os.environ.get("RANK", "0"))
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+STOP = "stop"  # a file in the folder of a run: when it appears, the ranks write a checkpoint and end
 SAVES_AT_SIGTERM = "BRINGUP_SAVES_AT_SIGTERM"  # variable, set by launcher.py
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
-class RankFacts(Facts):  # type: ignore[misc]
+class RankFacts(Facts):
     """Facts whose subject is this rank unless another is named."""
 
     def _write(self, quantity: str, subject: str | None, *rest: object) -> None:

@@ -16,6 +16,7 @@ from bringup.kernel.errors import RecordError
 from bringup.kernel.records import read_record, write_record
 from bringup.training.formulae import flops, overlap, pace
 from bringup.training.records import (
+    ON,
     REFERENCE_ARGS,
     REFERENCE_METRICS,
     Environment,
@@ -72,7 +73,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         "optimizer": OPTIMIZER,
         "master_dtype": "float32",
         "compute_dtype": "bfloat16" if bf16 else "float32",
-        "compile": fast.on(tuning, fast.COMPILE),
+        "compile": tuning.get(fast.COMPILE) == ON,
         "tuning": tuning,
         "reshard_after_forward": args.reshard_after_forward if expected.sharded else None,
         "shard_size": shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,
@@ -91,7 +92,7 @@ def carried_by(observed: ObservedStrategy, sent: list[dict[str, int]], steps: in
     if observed.backend != "gloo":
         return None, "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
     least = 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps
-    return transport.carriers(sent, least)  # type: ignore[no-any-return]
+    return transport.carriers(sent, least)
 
 
 def train_metrics(
@@ -158,8 +159,7 @@ def train_metrics(
 
 
 def write(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics, *, replace: bool = False) -> None:
-    """Write metrics.json, with the head that its fields give. `bringup open` keeps a run on one GPU with this, where
-    it has one."""
+    """Write metrics.json, with the head that its fields give. `bringup open` keeps a run on one GPU here, if any."""
     reference = None
     with contextlib.suppress(RecordError):
         reference = (

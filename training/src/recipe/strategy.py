@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bringup.kernel.characters import many
+from bringup.kernel.facts.names import the_first
 from bringup.training.formulae.models import shard_sizes
 from bringup.training.records import ObservedStrategy, RunArgs
 
@@ -62,7 +63,7 @@ class Expected:
 def require_places(expected: Expected, hosts: list[str]) -> None:
     """Refuse too few ranks or the wrong number of hosts. `hosts`: index = rank, the name that each rank gave."""
     kind, distinct, advice = expected.kind, sorted(set(hosts)), ADVICE[expected.kind]
-    where = f"{many(len(hosts), 'rank')} on {many(len(distinct), 'host')} ({_short(distinct)})"
+    where = f"{many(len(hosts), 'rank')} on {many(len(distinct), 'host')} ({the_first(distinct)})"
     if kind != "single" and len(hosts) < 2:
         raise other_kind(expected, "single", where, "on 2 or more ranks")
     if len(distinct) < expected.min_hosts:
@@ -127,7 +128,7 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
         hosts = sorted({observed.hosts[rank] for rank in scattered[0]})
         raise NotPromised(
             f"expected hsdp with every shard group inside {many(asked.hosts_of_group, 'host')}, observed group "
-            f"{scattered[0]} on {_short(hosts)}: {ADVICE['hsdp']}",
+            f"{scattered[0]} on {the_first(hosts)}: {ADVICE['hsdp']}",
             ("train.shard.inside_node", len(scattered), "count"),
         )
     different = observed.differs_from(asked)
@@ -137,10 +138,6 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
             "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
             ("train.variant", len(different), "count"),
         )
-
-
-def _short(names: list[str], limit: int = 4) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 # accelerate launch says how to train through its environment, the options say it too: both have to agree

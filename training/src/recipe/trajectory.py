@@ -160,7 +160,7 @@ class Live:
             step_s = statistics.fmean(recent_s)
             speed = self.tokens_per_step / step_s
             mfu = self.mfu(speed / group.WORLD)
-            line |= {"step_s": step_s, "tokens_per_s": speed, "mfu": mfu}
+            line |= {"step_s": step_s, "tokens_per_s": speed, "mfu": mfu}  # type: ignore[dict-item]
             words += f"  {speed:,.0f} tokens/s  {1000 * step_s:.0f} ms"
             words += "" if mfu is None else f"  MFU {100 * mfu:.1f} %"
         with contextlib.suppress(OSError), self.file.open("a", encoding="utf-8") as stream:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
-import transformers
 from accelerate import init_empty_weights
 from huggingface_hub import snapshot_download
 from torch.distributed.tensor import DTensor
@@ -33,12 +32,8 @@ _CHECKPOINTED = "_checkpoint_wrapped_module."  # in names, where activation chec
 
 
 def without_memory(args: Args) -> Any:
-    """Make the model in float32, its parameters on the meta device. Its buffers (of rotary embeddings) are real: no
-    checkpoint holds them."""
-    if args.model_config is None:
-        config = AutoConfig.from_pretrained(args.model)
-    else:
-        config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(args.model_config))[0])
+    """Make the model in float32, its parameters on the meta device. Its buffers are real: no checkpoint has them."""
+    config = AutoConfig.from_pretrained(args.model_config or args.model)
     with no_init_weights(), init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=args.attention)
     model.tie_weights()

@@ -22,7 +22,7 @@ from bringup.kernel.characters import many
 from bringup.kernel.records import write_record
 from bringup.training.formulae import flops
 from bringup.training.formulae.models import CHUNKED_LOSS
-from bringup.training.records import ObservedStrategy
+from bringup.training.records import ON, ObservedStrategy
 from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
@@ -34,8 +34,7 @@ from recipe.checkpoint.resume import Checkpoints, StopOnRequest
 from recipe.data import Rows, open_rows, together
 from recipe.fast.chunked_loss import ChunkedLoss
 from recipe.hang import Watch
-from recipe.memory import ModelStates, checksum, memory_by_part
-from recipe.rank import RankFacts, one_line, raised, refused, say_once
+from recipe.rank import STOP, RankFacts, one_line, raised, refused, say_once
 from recipe.strategy import Expected, NotPromised, Refused
 from recipe.trajectory import Live
 
@@ -50,7 +49,6 @@ class Run:
         self.args, self.expected, self.facts, self.started_s = args, expected, facts, started_s
         self.import_s = time.perf_counter() - started_s
         self.watch = Watch(args.run_dir, args.timeout_s, lambda message: raised(facts, "hung", message))
-        self.trainer: Any = None
 
     def meet(self) -> None:
         """Join the process group, count its ranks and name their hosts; write run_args.json. A collective. Raises
@@ -112,23 +110,17 @@ class Run:
             self.predicted = memory.footprint(model, self.resolved, reads_checkpoint=reads_checkpoint)
             memory.require(self.predicted.states.total, self.resolved, self.hosts)
             self.checkpoints.require_room(model)
-            positions = getattr(model.config, "max_position_embeddings", None) or args.sequence_length
-            if args.sequence_length > positions:
-                say_once(
-                    f"WARN --sequence-length {args.sequence_length}: {args.model} was made for {positions} positions; "
-                    "the speed is right, the loss is not that of the model"
-                )
             rows = open_rows(args, model.config, self.hosts)
             if not self.expected.sharded:
                 weights.fill_alike(model, args)
-        self.loss = ChunkedLoss(model) if fast.on(self.tuning, CHUNKED_LOSS) else None
+        self.loss = ChunkedLoss(model) if self.tuning.get(CHUNKED_LOSS) == ON else None
         self.load_s = time.perf_counter() - begun
-        self.stop = StopOnRequest(args.stop_file)
+        self.stop = StopOnRequest(args.run_dir / STOP)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
         self.clock.time_blocks(model)
         file, tokens_per_step = args.run_dir / "raw/progress.jsonl", args.global_batch * args.sequence_length
         self.shown = Live(file, args.steps, tokens_per_step, lambda speed: self._efficiency(speed).mfu)
-        self.states, self.first_step = ModelStates(), observed_strategy.FirstStep(self._around_first_step)
+        self.states, self.first_step = memory.ModelStates(), observed_strategy.FirstStep(self._around_first_step)
         return model, rows
 
     def fill(self, model: Any) -> None:
@@ -141,7 +133,7 @@ class Run:
     def callbacks(self) -> list[TrainerCallback]:
         """Return what watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.checkpoints, self.stop]
-        if fast.on(self.tuning, fast.COMPILE):  # last: the first step has let go of the blocks by then
+        if self.tuning.get(fast.COMPILE) == ON:  # last: the first step has let go of the blocks by then
             watching.append(fast.CompileBlocks(self.args.timeout_s, self.loss))
         return watching
 
@@ -188,10 +180,9 @@ class Run:
         args, checkpoints, clock = self.args, self.checkpoints, self.clock
         self.trainer = trainer
         trainer.remove_callback(PrinterCallback)
-        group.set_timeouts(args.timeout_s)
         sent_before = transport.interface_bytes()
         heart = pulse.Pulse()
-        with memory_by_part(trainer), fast.without_waits():
+        with memory.memory_by_part(trainer), fast.without_waits():
             checkpoints.train(trainer)
         step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
         self.shown.tell(clock)
@@ -216,7 +207,7 @@ class Run:
                 sent=transport.sent_since(sent_before),
                 states_bytes=self.states.total,
                 startup_s=startup_s,
-                checksum=checksum(trainer.model_wrapped),
+                checksum=memory.checksum(trainer.model_wrapped),
                 steps_unix_s=clock.steps_unix_s(),
                 rows=checkpoints.trajectory.rows,
             ),
@@ -227,9 +218,8 @@ class Run:
                 self.resolved, trained, self.predicted, ranks, wall_time_s, self._efficiency, **known
             )
             say_once(
-                f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, "
-                f"step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
-                f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps"
+                f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, step p50 {1000 * metrics.step_time_s.p50:.1f} "
+                f"ms, loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps"
             )
             results.write(args.run_dir, self.resolved, metrics)  # after the line: the disk may be full
         # last, when the record is written: these steps may fail, and the model goes on learning in them
@@ -261,7 +251,7 @@ class Run:
         if isinstance(model := self.trainer.model_wrapped, DistributedDataParallel):
             # DDP makes gradients views of its buckets in a step's last micro-step only. Trainer's zero_grad() would
             # drop them, and those of the micro-steps before would need memory of their own
-            model.zero_grad = functools.partial(model.zero_grad, set_to_none=False)
+            model.zero_grad = functools.partial(model.zero_grad, set_to_none=False)  # type: ignore[method-assign]
         group.set_timeouts(self.args.timeout_s)  # again: the groups of the mesh exist only now
         meter.forget_peaks()
         if group.RANK == 0:
@@ -311,9 +301,8 @@ class RecipeTrainer(Trainer):
         super()._move_model_to_device(model, device)
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """Give parameters on the meta device a number in the place of an address, by which accelerate finds their
-        shards."""
-        for number, parameter in enumerate(self.model.parameters(), start=1):
+        """Number parameters on the meta device in the place of addresses, by which accelerate finds their shards."""
+        for number, parameter in enumerate(self.model.parameters(), start=1):  # type: ignore[union-attr]
             if parameter.device.type == "meta":
                 parameter.data_ptr = lambda number=number: number
         return super().create_optimizer(model)

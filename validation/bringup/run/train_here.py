@@ -88,7 +88,7 @@ def train(request: Request) -> tuple[Path, int]:
     environment["RUN_DIR"] = str(folder)  # by which records of another run, and ranks of one, are known
     print(f"{phase.stem}: {folder}", flush=True)
     stop = folder / "stop"
-    options = ["--run-dir", str(folder), "--stop-file", str(stop), *workload, *request.options]
+    options = ["--run-dir", str(folder), *workload, *request.options]
     commands = launchers(request.strategy, ranks, folder, [source, *options], free_port())
     environments = [
         environment | ({} if len(nodes) == 1 else {"SLURMD_NODENAME": node}) | _gpus_of(index, ranks // len(nodes))

@@ -11,7 +11,6 @@ import pathlib
 import pickle
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,7 +25,6 @@ from transformers import Trainer
 
 from recipe import group
 from recipe.checkpoint import state
-from recipe.checkpoint.state import CheckpointError
 from recipe.data import first_line
 from recipe.rank import node_name, one_line
 from recipe.trajectory import Trajectory
@@ -63,17 +61,15 @@ def together(what: str, action: Callable[[], T]) -> T:
     """Return `action`'s result of this rank. Raises on all ranks when it failed on one. what: begins the line."""
     result, error = None, None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that one process is one process
-            result = action()
+        result = action()
     except dcp.CheckpointException as failed:  # raised on all ranks alike
         error = failed.failures.get(group.RANK, (None,))[0]
-    except (CheckpointError, OSError, RecordError) as failed:
+    except (state.CheckpointError, OSError, RecordError) as failed:
         error = failed
     own = None if error is None else f"{what}: rank {group.RANK} on {node_name()}: {_why(error)}"
     failures = {rank: why for rank, why in enumerate(group.gather(own)) if why is not None}
     if own is not None:
-        raise CheckpointError(own)
+        raise state.CheckpointError(own)
     for rank, why in failures.items():
         raise PeerFailedError(f"rank {rank} failed: {why}")
     return result  # type: ignore[return-value]  # it did not fail
@@ -114,7 +110,7 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
 
     def finish() -> None:
         if problems := damage(part, record.files):
-            raise CheckpointError(f"{problems[0]}: is {root} one folder on all nodes?")
+            raise state.CheckpointError(f"{problems[0]}: is {root} one folder on all nodes?")
         write_record(part / RECORD, record)
         part.rename(final)
 
@@ -147,7 +143,8 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
 def newest_whole(roots: Iterable[Path], steps: int) -> tuple[Path | None, Checkpoint | None, list[str]]:
     """Return (the newest whole checkpoint before the last of `steps`, its record, what is wrong with newer ones), or
     (None, None, why there is none)."""
-    folders, damaged = newest_first(roots), []
+    damaged: list[str] = []
+    folders = newest_first(roots)
     for folder in folders:
         if step_of(folder) >= steps:
             continue
@@ -183,7 +180,7 @@ class NamingWriter(dcp.FileSystemWriter):
         try:
             return super().write_data(plan, planner)
         except (OSError, RuntimeError) as error:
-            raise CheckpointError(_why(error)) from None
+            raise state.CheckpointError(_why(error)) from None
 
 
 def _why(error: BaseException) -> str:
@@ -232,7 +229,7 @@ _ENCODING = metadata._MEM_FORMAT_ENCODING
 def _member(of: object, name: object) -> _ENCODING:
     """All that getattr may do: Python 3.11.2, of Debian 12, pickles a member of an Enum as getattr(Class, name)."""
     if of is not _ENCODING or not isinstance(name, str) or name not in _ENCODING.__members__:
-        raise CheckpointError(f"{METADATA} holds getattr({of!r}, {name!r}), which no checkpoint of ours does")
+        raise state.CheckpointError(f"{METADATA} holds getattr({of!r}, {name!r}), which no checkpoint of ours does")
     return _ENCODING.__members__[name]
 
 
@@ -258,10 +255,10 @@ class CarefulReader(dcp.FileSystemReader):
         with (Path(str(self.path)) / METADATA).open("rb") as stream:
             read = _Unpickler(stream).load()
         if type(read) is not metadata.Metadata:
-            raise CheckpointError(f"{METADATA} holds a {type(read).__name__}, not the metadata of a checkpoint")
+            raise state.CheckpointError(f"{METADATA} holds a {type(read).__name__}, not the metadata of a checkpoint")
         for part in read.storage_data.values():
-            if part.relative_path != Path(part.relative_path).name:
-                raise CheckpointError(f"{METADATA} names {part.relative_path!r}, which lies outside of the checkpoint")
+            if (name := part.relative_path) != Path(name).name:
+                raise state.CheckpointError(f"{METADATA} names {name!r}, which lies outside of the checkpoint")
         read.storage_meta = metadata.StorageMeta()
         return read
 
@@ -270,12 +267,12 @@ class CarefulReader(dcp.FileSystemReader):
         kept = self.read_metadata().state_dict_metadata
         names = [f"rank{rank}.rows" for rank in ranks]
         if lacking := next((name for name in names if name not in kept), None):
-            raise CheckpointError(f"{METADATA} names no {lacking}")
+            raise state.CheckpointError(f"{METADATA} names no {lacking}")
         return {name: torch.empty(kept[name].size, dtype=torch.int64) for name in names}
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise CheckpointError(f"{METADATA} holds {module}.{name}, which no checkpoint of ours does")
+            raise state.CheckpointError(f"{METADATA} holds {module}.{name}, which no checkpoint of ours does")
         return _ALLOWED[module, name]

@@ -20,7 +20,6 @@ from transformers import TrainerCallback
 from recipe import GIB, group
 from recipe.arguments import Args
 from recipe.checkpoint import files, state
-from recipe.checkpoint.files import Read, Saved
 from recipe.data import DataError, together
 from recipe.hang import Watch
 from recipe.memory import checksum
@@ -33,8 +32,6 @@ PART_BYTES = 1820  # that torch 2.13 adds to a stored part of a tensor, in its f
 RANK_BYTES = 5056 + 2 * PART_BYTES  # random state of a rank, and its rows without their numbers
 KEPT = 2  # of the newest: the last one may be damaged
 PATIENCE_S = 1800  # that ranks wait for one another while a checkpoint is written or read
-# half an hour at the 0.1 GB/s of one node: a larger one is written only with --save-steps
-REHEARSED_AT_MOST_GIB = 160
 
 
 def bytes_of(model: Any, shards: int, ranks: int) -> int:
@@ -52,8 +49,6 @@ def require_free(largest: int, count: int, root: Path) -> None:
     """Refuse, on every rank, `count` checkpoints that cannot fit; say the rest. A collective. largest: bytes of one."""
 
     def look() -> str:
-        if group.RANK != 0:
-            return ""
         cure = "make room there, give another --checkpoint-dir, or leave checkpoints out (--no-rehearse-resume)"
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -89,13 +84,12 @@ class Checkpoints(TrainerCallback):
         self.trajectory = Trajectory()
         self.checksum: float | None = None  # before the rehearsal, which makes replicas alike again
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
-        self.no_checkpoint = "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         self.begins_at: tuple[Path, Checkpoint] | None = None
         self.resumed: Resumed | None = None
         self.random: torch.Tensor | None = None  # to be restored
         self.after_steps: list[int] = []  # a checkpoint was written
-        self.last: Saved | None = None
-        self.reads: list[Read] = []
+        self.last: files.Saved | None = None
+        self.reads: list[files.Read] = []
 
     def _root(self, run_dir: Path) -> Path:
         folder = self.args.checkpoint_dir
@@ -111,7 +105,11 @@ class Checkpoints(TrainerCallback):
             newest = files.newest_whole(map(self._root, attempts), self.args.steps)
         folder, record, lines = group.gather(newest, tuple[Path | None, Checkpoint | None, list[str]])[0]
         if folder is not None and record is not None:
-            self._require_same_recipe(folder, record)
+            there = record.recipe
+            differing = [name for name, value in self.recipe.items() if there.get(name) != value]
+            if differing:
+                words = "; ".join(f"{name} {there.get(name)} there, {self.recipe[name]} here" for name in differing[:4])
+                raise Refused(f"--resume: {folder} is of another training: {words}")
             self.begins_at = folder, record
             self.resumed = Resumed(run=record.run, step=record.step, world_size=record.world_size, passed_over=lines)
             passed = f"; passed over: {lines[0]}" if lines else ""
@@ -121,28 +119,12 @@ class Checkpoints(TrainerCallback):
         else:
             raise Refused(f"--resume {asked}: {lines[0]}")
 
-    def _require_same_recipe(self, folder: Path, record: Checkpoint) -> None:
-        there = record.recipe
-        differing = [name for name, value in self.recipe.items() if there.get(name) != value]
-        if differing:
-            words = "; ".join(f"{name} {there.get(name)} there, {self.recipe[name]} here" for name in differing[:4])
-            raise Refused(f"--resume: {folder} is of another training: {words}")
-
     def require_room(self, model: Any) -> None:
         """Say what will be written, and refuse it where it cannot fit. A collective, before the model has weights."""
-        args = self.args
         self.empty_bytes = bytes_of(model, job_of(self.resolved).shards, group.WORLD)
-        took = self._bytes(args.steps)
-        if self.rehearse_at and not args.save_steps and took > REHEARSED_AT_MOST_GIB * GIB:
-            self.rehearse_at = 0
-            limit = f"{REHEARSED_AT_MOST_GIB} GiB: give --save-steps"
-            self.no_checkpoint = f"not rehearsed: its checkpoint would take {in_words(took)}, more than {limit}"
-            for name in ("intact", "resumable"):
-                self.facts.unknown(f"train.checkpoint.{name}", "count", self.no_checkpoint)
-            say_once(self.no_checkpoint)
         # each is written before the oldest is removed
-        if count := KEPT + 1 if args.save_steps else min(self.rehearse_at, 1):
-            require_free(took, count, self.root)
+        if count := KEPT + 1 if self.args.save_steps else min(self.rehearse_at, 1):
+            require_free(self._bytes(self.args.steps), count, self.root)
 
     def _bytes(self, step: int) -> int:
         """Predict the size of the checkpoint after a step. It holds the number of each row so far."""
@@ -197,7 +179,7 @@ class Checkpoints(TrainerCallback):
         for old in files.newest_first([self.root])[0 if whole and alone else KEPT :] if group.RANK == 0 else ():
             shutil.rmtree(old, ignore_errors=True)  # half removed, it counts as damaged
 
-    def _rehearse(self, saved: Saved, trainer: Any) -> bool:
+    def _rehearse(self, saved: files.Saved, trainer: Any) -> bool:
         """Wipe the state, read it back, compare. False: a file is damaged already, so nothing was wiped."""
         folder, record = saved.folder, saved.record
         own = files.damage(folder, [file for file in record.files if file.rank == group.RANK])
@@ -211,9 +193,9 @@ class Checkpoints(TrainerCallback):
         before, self.checksum = state.of_rank(trainer), checksum(trainer.model_wrapped)
         state.wipe(trainer)
         if state.of_rank(trainer) == before:
-            raise files.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
+            raise state.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
         got = files.read(folder, record, trainer)
-        state.put_random_state(got.random)
+        state.put_random_state(got.random)  # type: ignore[arg-type]  # the same ranks read it
         after = state.of_rank(trainer)
         differing = sorted(name for name in before if after.get(name) != before[name])
         self._came_back(got._replace(compared=len(before), differing=differing))
@@ -223,14 +205,13 @@ class Checkpoints(TrainerCallback):
         )
         return True
 
-    def _came_back(self, got: Read) -> None:
+    def _came_back(self, got: files.Read) -> None:
         self.reads.append(got)
         names = ", ".join(got.differing[:4])
         self.facts.saw("train.checkpoint.resumable", len(got.differing), "count", remark=names or None)
 
     def fields(self) -> dict[str, Any]:
-        """Return fields of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it
-        began. A collective."""
+        """Return fields of records.TrainMetrics: steps so far, what checkpoints cost, where it began. A collective."""
         some = self.last is not None or bool(self.reads)
         return {
             "parameter_checksums_rehearsed": None if self.checksum is None else group.gather(self.checksum),
@@ -238,7 +219,7 @@ class Checkpoints(TrainerCallback):
             "loss": self.trajectory.loss,
             "grad_norm": self.trajectory.grad_norm,
             "checkpoint": self._times() if some else None,
-            "checkpoint_reason": None if some else self.no_checkpoint,
+            "checkpoint_reason": None if some else "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)",
             "resumed": self.resumed,
         }
 
@@ -282,7 +263,7 @@ class StopOnRequest(TrainerCallback):
     read at the end of the next, so that no step of a GPU waits for it. `step`: after which it stopped.
     """
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path) -> None:
         self.file = file
         self.step: int | None = None
         self._flag = torch.zeros(1, dtype=torch.int32, device=group.DEVICE if dist.is_initialized() else "cpu")
@@ -291,7 +272,7 @@ class StopOnRequest(TrainerCallback):
         self._side = torch.cuda.Stream() if group.CUDA else None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.file is None or self.step is not None:
+        if self.step is not None:
             return
         if self._sent is not None and self._sent.wait().values[0].item():
             self.step = state.global_step

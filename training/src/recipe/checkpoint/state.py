@@ -18,6 +18,9 @@ from transformers import Trainer
 from recipe import group
 from recipe.weights import rows_of
 
+_ELEMENTS_AT_ONCE = 2**24
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 class CheckpointError(RuntimeError):
     """This rank could not write or read its part. One line: step, rank, file, cause."""
@@ -27,8 +30,8 @@ def tensors_of(trainer: Trainer) -> dict[str, Any]:
     """Return tensors of model and optimizer by name, of a fresh optimizer too. They share the trainer's memory."""
     model, optimizer = trainer.model_wrapped, getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     tensors = {f"model.{name}": tensor for name, tensor in get_model_state_dict(model).items()}
-    for parameter, kept in get_optimizer_state_dict(model, optimizer)["state"].items():
-        tensors |= {f"optimizer.{parameter}.{name}": value for name, value in kept.items()}
+    for parameter, kept in get_optimizer_state_dict(model, optimizer)["state"].items():  # type: ignore[union-attr, arg-type]
+        tensors |= {f"optimizer.{parameter}.{name}": value for name, value in kept.items()}  # type: ignore[union-attr]
     plain = [name for name, value in tensors.items() if not isinstance(value, torch.Tensor)]
     if plain:
         raise CheckpointError(f"{plain[0]} is not a tensor: this optimizer keeps a state that cannot be saved here")
@@ -62,13 +65,8 @@ def put_random_state(state: torch.Tensor) -> None:
         torch.cuda.set_rng_state(state[of_host:])
 
 
-_ELEMENTS_AT_ONCE = 2**24
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
 def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Return fingerprints of whole tensors: one copy of each, over all ranks. A collective: all ranks give equal names
-    in equal order."""
+    """Return fingerprints of whole tensors, over all ranks. A collective: all ranks give equal names in equal order."""
     sums = torch.zeros(len(tensors), dtype=torch.int64, device=group.DEVICE)
     for index, tensor in enumerate(tensors.values()):
         if is_first_copy(tensor):
@@ -91,7 +89,7 @@ def send_to_replicas(tensors: Mapping[str, torch.Tensor]) -> None:
     for tensor in tensors.values() if dist.is_initialized() else ():
         local, among = tensor.detach(), [dist.group.WORLD]
         if isinstance(tensor, DTensor):
-            local, mesh = tensor.detach().to_local(), tensor.device_mesh
+            local, mesh = tensor.detach().to_local(), tensor.device_mesh  # type: ignore[attr-defined]
             among = [mesh.get_group(at) for at, kind in enumerate(tensor.placements) if isinstance(kind, Replicate)]
         for replicas in among:
             moved = local.to(group.DEVICE).contiguous()  # nccl sends nothing that lies on the host

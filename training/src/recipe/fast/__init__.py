@@ -11,7 +11,7 @@ are one. The name is private: where the installed version lacks it, its wait sta
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -38,10 +38,6 @@ def choose(args: Args) -> dict[str, str]:
         with group.patience(SLOW * args.timeout_s, args.timeout_s):
             changes |= {COMPILE: next(filter(None, group.gather(no_compiler())), None), CHUNKED_LOSS: None}
     return {what: why_not or ON for what, why_not in changes.items()}
-
-
-def on(tuning: Mapping[str, str], what: str) -> bool:
-    return tuning.get(what) == ON
 
 
 @contextlib.contextmanager
@@ -83,7 +79,7 @@ class CompileBlocks(TrainerCallback):
         if self.steps == FAST_WARMUP - 1:
             group.wait_for_device()  # the host is ahead of it: another rank may still compile
 
-    def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:  # type: ignore[override]
         self.steps += 1
         if self.steps == FAST_WARMUP:  # all ranks have compiled
             group.set_timeouts(self.timeout_s)

@@ -67,7 +67,8 @@ class ChunkedLoss:
         head = model.get_output_embeddings()
         if not isinstance(head, torch.nn.Linear) or head.bias is not None:
             raise Refused(f"the LM head of {type(model).__name__} is no linear layer without a bias: {INSTEAD}")
-        self.head, self.of_chunk = head, of_chunk
+        self.head: torch.nn.Linear = head
+        self.of_chunk: OfChunk = of_chunk
         self.hidden: torch.Tensor | None = None
         head.forward = self._hand_on
         model.loss_function = self
