@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_training_runs as trainings
+import real_trainings as trainings
 import torch
 import warm_python
 from bringup.kernel.records import read_record, write_record
 from bringup.training.records import Checkpoint, TrainMetrics
 from factory import a_run
 from programs import begun, ran
+from real_trainings import NOTHING_ELSE, SOURCE, STEPS, TORCHRUN, UNPROFILED, Finished, one_node, two_nodes
 from recipe.checkpoint import state
-from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, TORCHRUN, UNPROFILED, Finished, one_node, two_nodes
 from tiers import first, in_test_all
 from transformers import set_seed
 

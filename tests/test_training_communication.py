@@ -10,8 +10,8 @@ from bringup.training.formulae import overlap
 from bringup.training.records import Communication, RunArgs
 from loops import case_for_each, for_each
 from programs import ROOT
+from real_trainings import Finished, changed, one_node
 from recipe import communication
-from test_training_runs import Finished, changed, one_node
 from tiers import first, in_test_all
 from torch.autograd import DeviceType
 

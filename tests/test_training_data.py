@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import test_training_runs as trainings
+import real_trainings as trainings
 from loops import case_for_each
+from real_trainings import NOTHING_ELSE, SOURCE, TORCHRUN, Finished, documents_tokenized, one_node, two_nodes
 from recipe import data
-from test_training_runs import NOTHING_ELSE, SOURCE, TORCHRUN, Finished, documents_tokenized, one_node, two_nodes
 from tiers import FEWER
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup.training.comparison.sidebyside import NotComparable, compare
-from test_training_runs import SOURCE, STEPS, Finished, launch, one_node
+from real_trainings import NOTHING_ELSE, SOURCE, STEPS, Finished, launch, one_node, two_nodes
 from tiers import in_test_all
 
 SINGLE = [sys.executable, str(SOURCE / "train_single_gpu.py")]
@@ -116,3 +116,29 @@ def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast):
         times = run.metrics().rank_times_s
         for part in (times.fetch, times.forward, times.optimizer):
             assert all(0 < value < step for value, step in zip(part, times.step_p50, strict=True))
+
+
+@in_test_all
+def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path):
+    run = one_node(tmp_path / "flipped", "train_ddp_single_node", *NOTHING_ELSE, drill="flip-gradient:1@5")
+    sums = run.metrics().parameter_checksums
+    assert sums[0] != sums[1]
+    norms = run.metrics().grad_norm
+    assert norms[4] > 10 * norms[3]  # of rank 1: the highest counts
+
+
+def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path):
+    metrics = one_node(tmp_path / "same-rows", "train_ddp_single_node", *NOTHING_ELSE, drill="same-rows:1").metrics()
+    assert (metrics.sample_count, metrics.sample_distinct) == (6 * 8, 6 * 8 // 2)
+
+
+def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path):
+    run = two_nodes(tmp_path / "killed", 1, "train_ddp_multi_node", drill="kill-rank:1@3")
+    assert run.codes == [1, 1]
+    assert run.seconds < 60
+    assert "-9" in run.ranks_as_ended
+    assert not (run.folder / "metrics.json").exists()
+    assert run.value(1, "train.rank.world_size") == 2
+    assert "train.rank.state" not in run.facts(1)
+    assert "end" not in run.facts(1)
+    assert run.value(0, "train.rank.state") == "raised"

@@ -1,122 +1,33 @@
-"""Real trainings on CPU: two torchrun launchers stand for two nodes, told apart by SLURMD_NODENAME as Slurm sets it."""
+"""Real trainings on CPU: each strategy, also as accelerate starts it, trains what one process trains."""
 
 import functools
 import json
-import os
-import re
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-import warm_python
-from bringup.kernel.records import read_record
-from bringup.run.train_here import free_port
 from bringup.training.formulae.models import CHUNKED_LOSS
-from bringup.training.records import RunArgs, TrainMetrics
+from bringup.training.records import RunArgs
 from loops import case_for_each
-from programs import ROOT, begun
+from programs import ROOT
+from real_trainings import (
+    ACCELERATE,
+    BARE_LOOP,
+    NOTHING_ELSE,
+    ON_CPU,
+    ONLY_TRAINED,
+    TWELVE,
+    Finished,
+    changed,
+    documents_tokenized,
+    one_node,
+    train,
+    two_nodes,
+)
 from tiers import first, in_test_all
 
-SOURCE = ROOT / "training" / "src"
-TORCHRUN = [sys.executable, str(SOURCE / "launcher.py")]  # as the jobs start it
-STEPS = ["--steps", "6"]  # of a test that compares no trajectory
-TWELVE = ("--steps", "12")
-UNPROFILED = ("--profiled-steps", "0")
-NOTHING_ELSE = ("--no-rehearse-resume", *UNPROFILED)  # of a test that looks at losses, norms and rows alone
-ONLY_TRAINED = (*TWELVE, *NOTHING_ELSE)
-ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
-BARE_LOOP = "../benchmarks/bare_loop"
-ON_CPU = ("--mixed_precision", "no")  # where the programs compute in float32; the files say bf16, as on GPUs
 KINDS = ["fsdp", "single", "ddp", "hsdp"]
 BF16_GAP, BF16_NORM_GAP = 0.02, 0.1  # nats, and a share; 0.0016 and 0.042 were seen over 20 steps
-
-
-@dataclass(frozen=True)
-class Finished:
-    folder: Path
-    codes: list[int]  # per launcher
-    output: str
-    seconds: float
-
-    def facts(self, rank: int) -> dict[str, Any]:
-        lines = (self.folder / "raw" / f"rank{rank}.jsonl").read_text().splitlines()
-        return {fact.get("quantity", "end"): fact for fact in map(json.loads, lines)}
-
-    def value(self, rank: int, quantity: str) -> Any:
-        return self.facts(rank)[quantity]["value"]
-
-    def metrics(self) -> TrainMetrics:
-        return read_record(self.folder / "metrics.json", TrainMetrics)
-
-    def args(self) -> RunArgs:
-        return read_record(self.folder / "run_args.json", RunArgs)
-
-    @property
-    def ranks_as_ended(self) -> list[str]:
-        """Exit codes as torchrun reports them, one per rank that did not end well."""
-        return re.findall(r"exitcode  : (-?\d+)", self.output)
-
-
-def injected(drill: str) -> dict[str, str]:
-    """The environment that makes this fault, as `bringup drill` sets it."""
-    return {"BRINGUP_DRILL": drill, "PYTHONPATH": str(ROOT / "training/injected")} if drill else {}
-
-
-def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished:
-    (folder / "raw").mkdir(parents=True)
-    python = warm_python.python()  # torchrun starts ranks with PYTHON_EXEC
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": python}
-    started = time.monotonic()
-    environment |= injected(drill) | {"RUN_DIR": str(folder)}
-    starts = [
-        [*(python if word == sys.executable else word for word in command), "--run-dir", folder] for command in commands
-    ]
-    launchers = [
-        begun(command, env=environment | {"SLURMD_NODENAME": f"n{node}"}, stderr=subprocess.STDOUT)
-        for node, command in enumerate(starts)
-    ]
-    try:
-        output = "".join(launcher.communicate(timeout=120)[0] for launcher in launchers)
-    finally:
-        for launcher in launchers:
-            launcher.kill()
-    return Finished(folder, [launcher.returncode for launcher in launchers], output, time.monotonic() - started)
-
-
-def one_node(folder, entrypoint, *options, drill="", launcher=None) -> Finished:
-    launcher = launcher or [*TORCHRUN, "--standalone", "--nproc-per-node", "2"]
-    return launch(folder, [[*launcher, str(SOURCE / f"{entrypoint}.py"), *STEPS, *options]], drill)
-
-
-def two_nodes(folder, ranks_per_node, entrypoint, *options, drill="", config=None, nodes=2) -> Finished:
-    """Two launchers, or more: torchrun's, or accelerate's with a configuration of training/accelerate."""
-    port = free_port()
-
-    def launcher(node: int) -> list[str]:
-        if config is None:
-            here = f"--nnodes {nodes} --node-rank {node} --nproc-per-node {ranks_per_node}"
-            return [*TORCHRUN, *f"{here} --master-addr 127.0.0.1 --master-port {port}".split()]
-        there = f"--main_process_ip 127.0.0.1 --main_process_port {port} --num_processes {2 * ranks_per_node}"
-        here = f"--machine_rank {node} --parallelism_config_dp_shard_size {ranks_per_node}"
-        return [*ACCELERATE, str(ROOT / f"training/accelerate/{config}.yaml"), *ON_CPU, *there.split(), *here.split()]
-
-    program = [str(SOURCE / f"{entrypoint}.py"), *STEPS, *options]
-    return launch(folder, [[*launcher(node), *program] for node in range(nodes)], drill)
-
-
-def train(kind: str, folder: Path, *options: str, launcher: list[str] | None = None) -> Finished:
-    """As its program: single on one rank, ddp (two micro-steps) and fsdp on two, hsdp on two nodes of two."""
-    if kind == "hsdp":
-        return two_nodes(folder, 2, "train_fsdp_multi_node", "--hsdp", *options)
-    if kind == "single":
-        return one_node(folder, "train_single_gpu", *options, launcher=[sys.executable])
-    accumulation = ("--gradient-accumulation", "2") if kind == "ddp" else ()
-    return one_node(folder, f"train_{kind}_single_node", *accumulation, *options, launcher=launcher)
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +75,6 @@ def test_trainer_computes_what_the_bare_loop_computes(of, tmp_path, kind):
     assert (record["strategy"], record["world_size"]) == (kind, trained.metrics().world_size)
     assert trained.metrics().loss == pytest.approx(record["loss"], rel=1e-5)
     assert trained.metrics().grad_norm == pytest.approx(record["grad_norm"], rel=1e-5)
-
-
-def documents_tokenized(run: Finished) -> list[int]:
-    """By each rank."""
-    by_rank = dict(re.findall(r"rank(\d+)\] (\d+) documents tokenised", run.output))
-    return [int(by_rank.get(str(rank), 0)) for rank in range(run.metrics().world_size)]
 
 
 def test_one_process_trains_and_the_loss_falls(single):
@@ -251,13 +156,6 @@ def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path, single):
     assert len({loss * 32 % 1 for loss in run.metrics().loss}) > 10  # a bf16 loss near 6 moves in steps of 1/32
 
 
-def changed(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Python that is started from now on runs `code` first."""
-    warm_python.python()  # not the server, which stays for other tests
-    (folder / "sitecustomize.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-
-
 # what TrainingArguments count where a node with eight GPUs shows all of them to one process
 EIGHT_IN_SIGHT = """
 import functools
@@ -291,8 +189,6 @@ def _sync_buffers(self):
 
 DistributedDataParallel._sync_buffers = _sync_buffers
 """
-
-
 GRADIENTS_ARE_BUCKETS = """
 from transformers import Trainer
 
@@ -438,105 +334,8 @@ def test_accelerate_launch_makes_the_mesh_of_torchrun(tmp_path, of):
     assert run.metrics().loss == pytest.approx(of("hsdp").metrics().loss, abs=1e-5)
 
 
-FSDP_1NODE = str(ROOT / "training/accelerate/fsdp_1node_8gpu.yaml")
-ZERO2 = [*ACCELERATE, FSDP_1NODE, *ON_CPU, "--num_processes", "2", "--fsdp_reshard_after_forward", "false"]
-
-
-def test_accelerate_launch_that_says_something_else_is_refused_in_one_line(tmp_path):
-    run = one_node(tmp_path / "refused", "train_fsdp_single_node", launcher=ZERO2)
-    require_refused(run, "says fsdp_reshard_after_forward: false, this program has true; change the one or")
-
-
-@in_test_all
-def test_accelerate_launch_and_the_program_may_say_the_same(tmp_path):
-    run = one_node(tmp_path / "zero2", "train_fsdp_single_node", "--no-reshard-after-forward", launcher=ZERO2)
-    assert run.codes == [0], run.output
-    assert run.metrics().observed.reshard_after_forward is False
-
-
-def require_refused(run: Finished, message: str) -> None:
-    """One line, exit code 2, no training; of the ranks nothing is known."""
-    (line,) = [line for line in run.output.splitlines() if "refused:" in line]
-    assert message in line
-    assert (run.codes == [2] and "Traceback" not in run.output) or run.ranks_as_ended == ["2", "2"]  # by accelerate
-    for rank in (0, 1):
-        assert run.value(rank, "train.rank.state") is None
-        assert message in run.facts(rank)["train.rank.state"]["why"]
-    require_untrained(run)
-
-
-def require_not_promised(run: Finished, message: str) -> None:
-    """One line, exit code 1 on every rank, no training."""
-    refusals = [line for line in run.output.splitlines() if "refused:" in line]
-    assert len(refusals) == 1
-    assert message in refusals[0]
-    assert run.ranks_as_ended == ["1", "1"]
-    for rank in (0, 1):
-        assert run.value(rank, "train.rank.state") == "refused"
-        assert message in run.value(rank, "train.rank.error")
-    require_untrained(run)
-
-
-def require_untrained(run: Finished) -> None:
-    assert not (run.folder / "metrics.json").exists()
-    assert "step 1/" not in run.output
-
-
-def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path):
-    run = one_node(tmp_path / "refused", "train_fsdp_single_node", drill="no-fsdp")
-    require_not_promised(run, "expected fsdp, observed ddp (MULTI_CPU, LlamaForCausalLM, plain, no weights yet)")
-    assert run.value(0, "train.strategy") == "ddp"
-    shown = run.facts(0)["train.strategy"]["why"]  # the verdict's own sentence says what was expected
-    assert shown.startswith("MULTI_CPU, LlamaForCausalLM, plain, no weights yet: was FSDP handed to the Trainer")
-    assert "step 1/" not in run.output
-
-
-def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path):
-    run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--model", "llama3-70b")
-    require_refused(run, "llama3-70b as fsdp on 2 ranks: expected room for 1")
-    assert "GiB of host memory for 2 ranks of a node, observed" in run.facts(0)["train.rank.state"]["why"]
-
-
-def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path):
-    options = ("train_fsdp_single_node", "--activation-checkpointing")
-    run = one_node(tmp_path / "refused", *options, drill="no-checkpointing")
-    require_not_promised(run, "recomputed layers of 4: asked 4, observed 0")
-    assert run.value(0, "train.variant") == 1
-
-
 @in_test_all
 def test_gradients_that_are_summed_show_in_the_norm_and_not_in_the_loss(tmp_path, single):
     run = one_node(tmp_path / "summed", "train_fsdp_single_node", *ONLY_TRAINED, drill="sum-gradients")
     assert run.metrics().loss == pytest.approx(single.metrics().loss, abs=1e-4)
     assert run.metrics().grad_norm == pytest.approx([2 * norm for norm in single.metrics().grad_norm], rel=1e-3)
-
-
-@in_test_all
-def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path):
-    run = one_node(tmp_path / "flipped", "train_ddp_single_node", *NOTHING_ELSE, drill="flip-gradient:1@5")
-    sums = run.metrics().parameter_checksums
-    assert sums[0] != sums[1]
-    norms = run.metrics().grad_norm
-    assert norms[4] > 10 * norms[3]  # of rank 1: the highest counts
-
-
-def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path):
-    metrics = one_node(tmp_path / "same-rows", "train_ddp_single_node", *NOTHING_ELSE, drill="same-rows:1").metrics()
-    assert (metrics.sample_count, metrics.sample_distinct) == (6 * 8, 6 * 8 // 2)
-
-
-def test_multi_node_entrypoint_refuses_one_host(tmp_path):
-    run = one_node(tmp_path / "one-host", "train_ddp_multi_node")
-    require_not_promised(run, "expected ddp across 2 or more hosts, observed 2 ranks on 1 host (n0)")
-
-
-def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path):
-    run = two_nodes(tmp_path / "killed", 1, "train_ddp_multi_node", drill="kill-rank:1@3")
-    assert run.codes == [1, 1]
-    assert run.seconds < 60
-    assert "-9" in run.ranks_as_ended
-    assert not (run.folder / "metrics.json").exists()
-    assert run.value(1, "train.rank.world_size") == 2
-    assert "train.rank.state" not in run.facts(1)
-    assert "end" not in run.facts(1)
-    assert run.value(0, "train.rank.state") == "raised"

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from test_training_runs import SOURCE, Finished, launch, one_node, two_nodes
+from real_trainings import SOURCE, Finished, launch, one_node, two_nodes
 
 RECORDS = Path(__file__).resolve().parents[2] / "tests/fixtures/training"
 WORKLOAD = ("--steps", "12", "--global-batch", "64")
