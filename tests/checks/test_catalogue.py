@@ -72,6 +72,7 @@ NO_KEY = "there is no such key; did you mean"
             ("worst x.y of", "'worst x.y of' is not the name"),
             ("worst x.y of max(z)", "'max(z)' is not the name"),
             ("computed gpu", "computed is followed by nothing"),
+            ("setting x.y z.w", "setting is followed by one fact"),
             ("share x", "share is followed by counters, and behind"),
             ("3", ""),
         )

@@ -73,10 +73,16 @@ def test_an_answer_without_a_part_says_nothing_of_it_and_another_phase_judges_no
         assert not [name for name in answers if name.startswith("discovery.slurm.")]
 
 
-@for_each(("none", True), ("(null)", True), ("pmix", True), ("pmix_v4", True), ("pmix_v5", False), ("pmi9", False))
-def test_a_default_mpi_plugin_is_there_when_it_is_listed_or_a_version_of_pmix_or_no_plugin(default, is_there):
-    """Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own."""
-    assert audited(f"MpiDefault              = {default}\n", listed=LISTED)["discovery.slurm.mpi_default"] is is_there
+@for_each(
+    # Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own
+    *(("MpiDefault", plugin, "mpi_default", True) for plugin in ("none", "(null)", "pmix", "pmix_v4")),
+    *(("MpiDefault", plugin, "mpi_default", False) for plugin in ("pmix_v5", "pmi9")),
+    *(("TaskPlugin", listed, "task_plugin", listed[-1] == "p") for listed in ("task/a,task/cgroup", "task/cgroups")),
+    *(("SlurmdTimeout", text, "slurmd_timeout", s) for text, s in (("300 sec", 300), ("9 min", None), ("INFINITE", None))),
+    *(("HealthCheckProgram", text, "health_check", text == "/bin/x") for text in ("/bin/x", "None", "(null)")),
+)
+def test_a_line_of_the_configuration_says_whether_it_is_set_or_lists_a_word_or_its_number(key, text, gate, value):
+    assert audited(f"{key:23} = {text}\n", listed=LISTED)[f"discovery.slurm.{gate}"] == value
 
 
 def test_a_node_with_a_gpu_more_than_slurm_knows_fails():

@@ -1,55 +1,11 @@
 """Slurm: its configuration, and what it does with jobs."""
 
-import re
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
+from bringup.kernel.facts.fold import UNSET
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number, numbers
-from bringup.kernel.records import Run, Value
-
-_UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
-
-
-Answer = Callable[[str], Value | None]  # from the text behind a key
-
-
-def _is_set(value: str) -> bool:
-    return value.lower() not in _UNSET
-
-
-def _lists(item: str) -> Callable[[str], bool]:
-    return lambda value: item in value.lower().split(",")
-
-
-def _seconds(value: str) -> int | None:
-    match = re.match(r"(\d{1,9})(?: sec)?$", value)
-    return int(match[1]) if match else None
-
-
-_AUDIT: dict[str, tuple[str, str, Answer]] = {
-    "TaskPlugin": ("task_plugin", "flag", _lists("task/cgroup")),
-    "GresTypes": ("gres_types", "flag", _lists("gpu")),
-    "KillOnBadExit": ("kill_on_bad_exit", "flag", lambda value: value == "1"),
-    "HealthCheckProgram": ("health_check", "flag", _is_set),
-    "Prolog": ("prolog", "flag", _is_set),
-    "Epilog": ("epilog", "flag", _is_set),
-    "SlurmdTimeout": ("slurmd_timeout", "s", _seconds),
-}
-# Versions that number prologs (Prolog[0] = ...) print no line if there is none. A nearby line that every answer has
-# proves that this part of the answer was read.
-_UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
-
-
-def configuration(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Read Slurm's configuration as answers to questions that matter for GPU jobs."""
-    for key, (name, unit, reading) in _AUDIT.items():
-        gate, lines = f"discovery.slurm.{name}", observed.of(f"slurm.config.{key}")
-        for line in lines:  # cgroup.conf and scontrol may both have it, and both must be right
-            derived.saw(gate, "job", reading(str(line.value)), unit, line.evidence, f"{key} = {line.value}")
-        beside = observed.of(f"slurm.config.{_UNPRINTED.get(key)}")
-        if not lines and beside:
-            derived.saw(gate, "job", reading(""), unit, beside[-1].evidence, f"no line {key} beside {_UNPRINTED[key]}")
+from bringup.kernel.records import Run
 
 
 def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -59,7 +15,7 @@ def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
         return
     default, plugins, names = defaults[-1], several[0], several[0].value
     available = f"there are {', '.join(names)}"
-    is_there = not _is_set(str(default.value)) or str(default.value) in names
+    is_there = str(default.value).lower() in UNSET or str(default.value) in names
     why = f"MpiDefault = {default.value}; {available}"
     derived.saw("discovery.slurm.mpi_default", "job", is_there, "flag", plugins.evidence, why)
     has_pmix = any(plugin.startswith("pmix") for plugin in names)

@@ -42,7 +42,9 @@ Source = Literal["profile", "fleet"]
 fleet: no number; the nodes are compared with each other."""
 
 
-How = Literal["as-is", "each", "worst", "count", "against-peers", "against-all", "alike", "rise", "share", "computed"]
+How = Literal[
+    "as-is", "each", "worst", "count", "against-peers", "against-all", "alike", "setting", "rise", "share", "computed"
+]  # fmt: skip
 FOLDS: tuple[str, ...] = get_args(How)
 NUMBERS = ("gpus_per_node", "folders")
 """What may stand behind `of` and is no fact: GPUs of a node; the folder of the results and those of the site file."""
@@ -61,6 +63,7 @@ class Fold(Record):
     how: How = "as-is"
     facts: tuple[str, ...] = ()  # quantities; a * at the end: all that begin so. None: the check's own id
     of: str | None = None
+    has: str | None = None  # of a setting: the word that it must list
 
     @model_validator(mode="before")
     @classmethod
@@ -71,19 +74,23 @@ class Fold(Record):
         if how not in FOLDS:
             raise ValueError(f"{how!r} is no fold; there are {', '.join(FOLDS)}")
         of = words.pop() if words[-2:-1] == ["of"] else None
-        facts = words[:-1] if of is not None else words
+        words = words[:-1] if of is not None else words
+        has = words.pop() if how == "setting" and words[-2:-1] == ["has"] else None
+        facts = words[:-1] if has is not None else words
         if how == "computed" and (of or len(facts) > 1 or not all(map(_FUNCTION.fullmatch, facts))):
             raise ValueError("computed is followed by nothing, or by one function of a domain: gpu.driver_log")
         if how == "share" and of is None:
             raise ValueError("share is followed by counters, and behind `of` by the one that they are a share of")
         if how not in ("computed", "as-is") and not facts:
             raise ValueError(f"{how} is followed by a fact")
+        if how == "setting" and len(facts) != 1:
+            raise ValueError("setting is followed by one fact, and perhaps by `has` and a word")
         wrong = next((fact for fact in (*facts, *([of] if of else [])) if not _FACT.fullmatch(fact)), None)
         if wrong is not None or "of" in facts:
             raise ValueError(f"{wrong or text!r} is not the name of a fact")
         if of is not None and how not in ("rise", "share") and "." not in of and not of.isdigit() and of not in NUMBERS:
             raise ValueError(f"of {of}: needs a fact, a number, or one of {', '.join(NUMBERS)}")
-        return {"how": how, "facts": tuple(facts), "of": of}
+        return {"how": how, "facts": tuple(facts), "of": of, "has": has}
 
 
 class NoDrill(Record):
