@@ -9,7 +9,6 @@ from bringup.domains import auto, parts
 from bringup.domains.auto import Nodes
 from bringup.kernel import results
 from bringup.kernel.judge import judge_folder
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.profile import PROFILES, Profile
 from bringup.kernel.records import Observation, Outcome, SlurmCluster
@@ -40,8 +39,8 @@ MACHINES = {
 
 def said_by(name: str) -> set[str]:
     """Gates that the file of a profile speaks of itself, each with its source."""
-    data = yaml.safe_load((PROFILES / f"{name}.yaml").read_text())
-    return {*data.get("expect", {}), *(entry["gate"] for entry in data.get("not_applicable", []))}
+    said = profiles.parse((PROFILES / f"{name}.yaml").read_text(), name)
+    return {*said.expect, *(entry.gate for entry in said.not_applicable)}
 
 
 def numbers(profile: Profile) -> dict[str, object]:
@@ -51,7 +50,7 @@ def numbers(profile: Profile) -> dict[str, object]:
 
 @for_each(*sorted(MACHINES))
 def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_file_says_another(name):
-    made, known = auto.completed(MACHINES[name], catalogue.GATES), catalogue.load_profile(name)
+    made, known = auto.completed(MACHINES[name], strict=True), profiles.load(name)
     ours, theirs = numbers(made), numbers(known)
     assert {gate for gate in {*ours, *theirs} if ours.get(gate) != theirs.get(gate)} <= said_by(name)
     for key, fact in known.machine:
@@ -210,7 +209,7 @@ def test_names_of_other_cards_are_not_taken_for_known_ones():
     assert {gpu.part for gpu in parts.index().gpus} == {path.stem for path in (parts.PARTS / "gpus").glob("*.yaml")}
 
 
-AUTO = catalogue.load_profile("auto")
+AUTO = profiles.load("auto")
 
 
 @pytest.fixture
@@ -229,7 +228,7 @@ def test_later_phases_have_the_numbers_of_the_newest_discovery_of_their_nodes(re
     assert made.expect["discovery.gpu.nvlinks"].equals == 18
     assert made.description.endswith("(discovery h100-healthy-round-1)")
     assert auto_profile.profile(AUTO, ["n0", "n9"]).is_open  # a node that it did not see
-    named = catalogue.load_profile("h100-8x400g")
+    named = profiles.load("h100-8x400g")
     assert auto_profile.profile(named, ["n0"]) is named
 
 
@@ -257,7 +256,7 @@ def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_i
         limit = {"at_least": len(name), "unit": "GB/s", "source": "ours"}
         data = {"schema_version": 1, "name": name, "description": "ours", "extends": base, "expect": {own: limit}}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(data))
-    opened = catalogue.load_profile(str(tmp_path / "second.yaml"))
+    opened = profiles.load(str(tmp_path / "second.yaml"))
     assert opened.is_open and profiles.parse(profiles.dump(opened), "the copy of a run").is_open
     made = auto_profile.profile(opened, ["n0", "n1"])
     assert (made.name, made.is_open) == ("second", False)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bringup.kernel import results as runs
 from bringup.kernel.errors import UsageError
-from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import LeftOut, read_record
 from bringup.kernel.results import PREFLIGHT
 from bringup.preflight import allocation as allocations
@@ -208,7 +208,7 @@ class Slurmless:
         return look, []
 
     def run(self, script: str, *, nodes: int = 2, retries: int = 2) -> int:
-        local = catalogue.load_profile("local-cpu")
+        local = profiles.load("local-cpu")
         request = checks.Request(["bash", "-c", script], nodes, retries, None, [], local, "local-cpu", None)
         return flow.run(request, {**os.environ, **JOB, "PATH": os.environ["PATH"]}, self.lines.append)
 

@@ -7,6 +7,7 @@ import pytest
 from bringup.kernel import judge
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Kind, Outcome, Verdict
 from bringup.preflight import checks
 from bringup.preflight.allocation import Allocation
@@ -94,7 +95,7 @@ def test_only_after_a_bad_end_a_slow_link_is_measured_again(monkeypatch, tmp_pat
     monkeypatch.setattr(checks, "_by_slurm", lambda nodes: ([], []))
     monkeypatch.setattr(checks, "_one_phase", one_phase)
     monkeypatch.setattr(checks.opening, "lacks_torch", lambda phase, site: False)
-    profile = catalogue.load_profile("generic")
+    profile = profiles.load("generic")
     request = checks.Request([], 2, 2, None, ["nccl_pairwise"], profile, "generic", None)
     setting = checks.Setting(request, Allocation("17", NODES, 2, {}), "p", tmp_path, lambda line: None)
     looked, _ = checks.look(setting, NODES, 1, is_first=is_first)

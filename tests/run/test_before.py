@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bringup.domains.cuda import too_old, way_out
 from bringup.kernel.errors import CannotStart, FileError, SlurmError, UsageError
-from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
 from bringup.run import site_file as sites
 from bringup.run.before import doctor, host, new_site
 from bringup.run.before.cluster import Account, read
@@ -75,7 +75,7 @@ def healthy() -> Facts:
         cluster=read(answers()),
         partition="main",
         site=AtSite(site, Path("/shared/bringup/lab.site.yaml")),
-        profile=catalogue.load_profile("h100-8x400g"),
+        profile=profiles.load("h100-8x400g"),
         driver=Driver("580.95.05", "NVIDIA H100 80GB HBM3", "validation/results/discovery/1"),
     )
 
@@ -206,7 +206,7 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
     "a build for CPUs": (FOR_CPUS, "torch: WARN: uses no GPU"),
     "a build for CPUs before any run": (replace(FOR_CPUS, driver=None), "torch: WARN: Slurm hands out GPUs"),
     "a build for CPUs where programs compute on the CPU": (
-        replace(FOR_CPUS, driver=None, profile=catalogue.load_profile("local-cpu")),
+        replace(FOR_CPUS, driver=None, profile=profiles.load("local-cpu")),
         "torch: PASS: no run has seen a GPU driver",
     ),
     "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch: INCOMPLETE: not known which driver"),
@@ -220,7 +220,7 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
     "a wrong site file": (replace(healthy(), site=FileError("lab: partitoin: unknown")), "site file: FAIL: partitoin"),
     "a folder that is not there": (with_site(checkpoints="/nowhere/at/all"), "site file: FAIL: no such folder"),
     "no profile": (replace(healthy(), profile=FileError("no profile named 'x'")), "profile: FAIL: no profile named"),
-    "generic": (replace(healthy(), profile=catalogue.load_profile("generic")), "profile: WARN: unset BRINGUP_PROFILE"),
+    "generic": (replace(healthy(), profile=profiles.load("generic")), "profile: WARN: unset BRINGUP_PROFILE"),
     "four GPUs a node": (with_slurm(gres("gpu:h100:4")), "profile: WARN: for 8 GPUs a node, and Slurm says 4"),
     "a closed kernel log": (with_host(kernel_log_is_closed=True), "kernel log: NOT ASKED: accept, except"),
     "no tools": (with_host(tools=()), "tools: NOT ASKED: gates of question"),

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from bringup.kernel.errors import ControllerAway, SlurmError
-from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
 from bringup.run import launch, slurm, waiting
 from bringup.run import site as at_site
@@ -97,7 +97,7 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
 
 
 def starting(phase: str = "discovery", folder: Path = Path("/nowhere"), tell: Callable[[str], None] = str):
-    at = (["n0", "n1"], 2, {}, catalogue.load_profile("generic"), None)
+    at = (["n0", "n1"], 2, {}, profiles.load("generic"), None)
     return launch.Launch(PHASES[phase], "x", folder, tell, *at)
 
 
@@ -339,7 +339,7 @@ def test_a_profile_and_a_site_file_of_the_login_host_alone_are_copied_to_where_n
     own["BRINGUP_PROFILE"].write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: auto\n")
     own["BRINGUP_SITE"].write_text("schema_version: 1\nname: here\nvenv: /x\n")
     site = at_site.AtSite(sites.load(own["BRINGUP_SITE"]), own["BRINGUP_SITE"])
-    profile = catalogue.load_profile(str(own["BRINGUP_PROFILE"]))
+    profile = profiles.load(str(own["BRINGUP_PROFILE"]))
     handed: dict[str, str] = {}
 
     def submit(self: object, environment: dict[str, str]) -> None:
@@ -354,7 +354,7 @@ def test_a_profile_and_a_site_file_of_the_login_host_alone_are_copied_to_where_n
         launch.Launch(PHASES["discovery"], "x", folder, str, ["n0"], 1, given, profile, site).run()
     for path in own.values():
         path.unlink()
-    assert catalogue.load_profile(handed["BRINGUP_PROFILE"]) == profile
+    assert profiles.load(handed["BRINGUP_PROFILE"]) == profile
     assert sites.load(Path(handed["BRINGUP_SITE"])) == site.site
     assert {Path(handed[name]).parent for name in own} == {folder}
 

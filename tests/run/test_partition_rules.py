@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from bringup.kernel.errors import CannotStart
-from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
 from bringup.run import launch, partitions, slurm
 from bringup.run import site as at_site
@@ -163,7 +163,7 @@ def test_a_phase_is_submitted_with_the_sites_options_and_variables(at, monkeypat
     monkeypatch.setattr(slurm, "ask", ask)
     given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine", "SBATCH_ERROR": "elsewhere", "SLURM_UNBUFFEREDIO": "1"}
     environment = at_site.for_submission(at, "discovery", given)
-    profile = catalogue.load_profile("generic")
+    profile = profiles.load("generic")
     launch.Launch(PHASES["discovery"], "x", tmp_path, str, ["n0"], 8, {}, profile, at).submit(environment)
     ((command, passed),) = asked
     assert command[-2:] == ("--comment=of sbatch", PHASES["discovery"].script)

@@ -11,7 +11,6 @@ from bringup.health import baseline
 from bringup.kernel import results
 from bringup.kernel.errors import CannotStart, NotComparable
 from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Outcome, Run, SlurmCluster, Step
 from bringup.report import collection
@@ -109,7 +108,7 @@ def test_the_numbers_of_auto_are_not_those_of_a_cluster_of_the_same_name(tmp_pat
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
     for here, is_open in ((FIRST, False), (SECOND, True), (SlurmCluster(None, None), False)):
         monkeypatch.setattr(slurm, "this_cluster", lambda here=here: here)
-        assert auto_profile.profile(catalogue.load_profile("auto"), ["n0"]).is_open is is_open
+        assert auto_profile.profile(profiles.load("auto"), ["n0"]).is_open is is_open
 
 
 def test_a_training_is_not_scaled_against_one_gpu_of_another_cluster(tmp_path, monkeypatch):

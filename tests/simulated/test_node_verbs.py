@@ -10,7 +10,8 @@ import node
 import pytest
 import state as states
 import trees
-from bringup.kernel.plan import catalogue, stand_ins
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan import stand_ins
 from bringup.readers import topology
 from fabric import fabric
 from loops import for_each
@@ -227,7 +228,7 @@ def test_the_judge_knows_a_simulated_gpu_by_its_uuid():
 @for_each(*states.models())
 def test_each_model_has_a_profile_that_expects_what_it_says(model):
     state = State(states.healthy(model, "n1", 8))
-    expected = catalogue.load_profile(f"simulated-{model}").expect
+    expected = profiles.load(f"simulated-{model}").expect
     assert expected["discovery.gpu.nvlinks"].equals == int(state.first("gpu.nvlinks"))
     active = expected["discovery.rdma.active"]
     assert active.at_least == len(state.ports)

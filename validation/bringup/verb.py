@@ -84,9 +84,9 @@ def phases_called(name: str) -> list[str]:
 def named_profile(name: str | None) -> Profile | None:
     """Load the profile that runs are judged with which are there already. None: each with its own copy. Raises
     UsageError, FileError."""
-    from bringup.kernel.plan import catalogue
+    from bringup.kernel.plan import profile as profiles
 
-    profile = None if name is None else catalogue.load_profile(name)
+    profile = None if name is None else profiles.load(name)
     if profile is not None and profile.is_open:
         raise UsageError(f"--profile {name}: each run keeps the numbers that it was opened with; leave --profile out")
     return profile

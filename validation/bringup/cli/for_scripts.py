@@ -133,7 +133,7 @@ def do_workload(arguments: argparse.Namespace) -> int:
 
     allocated = os.environ.get("SLURM_JOB_NODELIST")
     nodes = hostlist.expand(allocated) if allocated else []
-    workload = auto_profile.profile(profiles.load(arguments.profile), nodes).workload
+    workload = auto_profile.profile(profiles.load(arguments.profile, strict=False), nodes).workload
     print(workload.arguments if workload is not None else "")
     return 0
 
@@ -155,7 +155,6 @@ def do_ended(arguments: argparse.Namespace) -> int:
 
 
 def do_open(arguments: argparse.Namespace) -> int:
-    from bringup.kernel.plan import catalogue
     from bringup.run import open as opening
 
     phase = phase_called(arguments.phase)
@@ -168,7 +167,7 @@ def do_open(arguments: argparse.Namespace) -> int:
         nodes=hostlist.expand(arguments.nodes),
         gpus_per_node=arguments.gpus_per_node,
         ranks_per_node=arguments.ranks_per_node,
-        profile=catalogue.load_profile(arguments.profile),
+        profile=profiles.load(arguments.profile),
         argv=[phase.script, *arguments.argv],
         results=arguments.results,
         allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,

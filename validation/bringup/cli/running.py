@@ -2,7 +2,6 @@
 
 import argparse
 
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Outcome, worst
 from bringup.kernel.results import METRICS
@@ -19,7 +18,7 @@ def do_run(arguments: argparse.Namespace) -> int:
         playbook.Request(
             nodes=arguments.nodes,
             nodelist=arguments.nodelist,
-            profile=catalogue.load_profile(arguments.profile),
+            profile=profiles.load(arguments.profile),
             profile_name=profiles.portable(arguments.profile),
             phases=phases,
             resume=arguments.resume,
@@ -34,7 +33,7 @@ def do_train(arguments: argparse.Namespace) -> int:
     request = train_here.Request(
         strategy=arguments.strategy,
         ranks=arguments.ranks,
-        profile=catalogue.load_profile(arguments.profile),
+        profile=profiles.load(arguments.profile),
         profile_name=profiles.portable(arguments.profile),
         options=arguments.options,
     )

@@ -10,7 +10,6 @@ from bringup.compare import history, learn, lemons, regression, sweep
 from bringup.kernel import judge, results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES
 from bringup.kernel.plan.profile import Profile
@@ -195,7 +194,7 @@ def do_profile(arguments: argparse.Namespace) -> int:
             "a profile is made of runs that passed: name those"
         )
     profile = learn.measured([judge.judge_folder(folder) for folder in runs.folders], arguments.name)
-    profiles.check(profile, catalogue.GATES)
+    profiles.check(profile)
     outputs.write(output, profiles.dump(profile))
     if not output.is_standard_output:
         print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
@@ -222,7 +221,7 @@ def do_advise(arguments: argparse.Namespace) -> int:
     model = str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None
     question = advising.Question(models.load(arguments.model), layout, batch, model)
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
-    known = advising.known(auto_profile.profile(catalogue.load_profile(arguments.profile), []), runs, arguments.mfu)
+    known = advising.known(auto_profile.profile(profiles.load(arguments.profile), []), runs, arguments.mfu)
     every = interval.best(arguments.failures_per_node_day, arguments.save_s, arguments.restart_s, arguments.nodes, runs)
     advice = advising.advise(question, known).model_copy(update={"checkpoints": every})
     if arguments.json:

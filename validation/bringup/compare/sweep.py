@@ -15,7 +15,6 @@ from bringup.kernel import results as runs
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, CannotStart, RecordError, RunError, UsageError
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES, Phase
 from bringup.kernel.plan.profile import Profile
@@ -45,7 +44,7 @@ def begin(
     repeat: int,
 ) -> Path:
     """Make the folder of a new sweep, with its plan. profile: name or path. Raises CannotStart, UsageError."""
-    known_workload = catalogue.load_profile(profile).workload
+    known_workload = profiles.load(profile).workload
     environment = at_site.for_submission(site, phase.stem, os.environ)
     most = max(map(int, vary.get(NODES, [])), default=None)
     names, gpus = nodes_of(nodes or most, nodelist, phase, environment)
@@ -89,7 +88,7 @@ def begin(
 def run(folder: Path, site: at_site.AtSite | None) -> int:
     """Run all that have not finished. Exit code: the worst outcome of its variants."""
     sweep = _read(folder)
-    phase, profile = PHASES[sweep.phase], catalogue.load_profile(sweep.profile)
+    phase, profile = PHASES[sweep.phase], profiles.load(sweep.profile)
     environment = at_site.for_submission(site, phase.stem, os.environ)
     _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, environment)
     console = terminal.console()

@@ -15,7 +15,6 @@ from bringup.kernel.plan import stand_ins
 from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.ceiling import Sourced
 from bringup.kernel.plan.expectation import Expectation
-from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Observation, Run, grouped
 
@@ -140,11 +139,11 @@ def _suited(active: int, gpus: int, present: int) -> int:
     return up if up <= present or up == gpus == active + 1 else max(ports for ports in suited if ports <= active)
 
 
-def completed(nodes: Nodes, gates: Mapping[str, Gate] | None = None) -> Profile:
+def completed(nodes: Nodes, *, strict: bool = False) -> Profile:
     """Return `auto` with the numbers of what was seen. Raises FileError where a part is wrong."""
     if nodes.local_profile is not None:
-        return _resolved(in_words(nodes), [nodes.local_profile], gates)
-    made = _resolved(in_words(nodes), ["generic", *_paths(nodes)], gates)
+        return _resolved(in_words(nodes), [nodes.local_profile], strict=strict)
+    made = _resolved(in_words(nodes), ["generic", *_paths(nodes)], strict=strict)
     excluded = {entry.gate for entry in made.not_applicable}
     ports = {gate: entry for gate, entry in _of_ports(nodes).items() if gate not in excluded}
     machine = made.machine.model_copy(update=_machine(nodes))
@@ -156,9 +155,9 @@ def without_gpus() -> Profile:
     return _resolved("no GPU here: one machine, whose ranks share its cores", ["cpu"])
 
 
-def _resolved(words: str, extended: list[str], gates: Mapping[str, Gate] | None = None) -> Profile:
+def _resolved(words: str, extended: list[str], *, strict: bool = False) -> Profile:
     bare = Profile(schema_version=1, name=NAME, description=words, recognised=words, extends=extended)
-    return profiles.resolved(bare, profiles.PROFILES, gates)
+    return profiles.resolved(bare, profiles.PROFILES, strict=strict)
 
 
 def in_words(nodes: Nodes) -> str:

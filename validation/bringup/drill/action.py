@@ -6,7 +6,8 @@ from bringup.drill import catalogue as drills
 from bringup.drill import everywhere, suite
 from bringup.drill import result as drill_result
 from bringup.kernel.errors import UsageError
-from bringup.kernel.plan import catalogue, profile_text
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan import profile_text
 from bringup.run import auto_profile
 from bringup.run import site as at_site
 
@@ -39,7 +40,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
         anywhere=arguments.anywhere,
         everywhere=arguments.everywhere,
         # a run that is continued knows what it had planned
-        profile=auto_profile.profile(catalogue.load_profile(arguments.profile), []) if arguments.anywhere else None,
+        profile=auto_profile.profile(profiles.load(arguments.profile), []) if arguments.anywhere else None,
         resume=arguments.resume,
     )
     return suite.run(request)

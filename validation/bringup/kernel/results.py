@@ -140,7 +140,7 @@ def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
     try:
         if sha256(text) != (load(folder) if run is None else run).profile_sha256:
             raise FileError(f"{path}: changed since the run was opened")
-        return profiles.parse(text, str(path))
+        return profiles.parse(text, str(path), strict=False)
     except FileError as error:
         raise FileError(f"{error}; judge it with --profile NAME") from error
 

@@ -5,7 +5,6 @@ import os
 import sys
 
 from bringup.kernel.errors import UsageError
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PREFLIGHT
 from bringup.preflight import checks, flow
@@ -23,7 +22,7 @@ def do_preflight(arguments: argparse.Namespace) -> int:
         retries=arguments.retries,
         stall_after_s=arguments.stall_after,
         phases=[stem for stem in PREFLIGHT if stem in arguments.phases],
-        profile=catalogue.load_profile(arguments.profile),
+        profile=profiles.load(arguments.profile),
         profile_name=profiles.portable(arguments.profile),
         site=site,
     )

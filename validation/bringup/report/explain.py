@@ -167,7 +167,7 @@ def _takes(command: str, nodes: int) -> bool:
 def _profile(folder: Path, run: Run) -> str:
     """Return the profile as --profile takes it: the name of one that comes with bringup, else the run's own copy."""
     is_there = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
-    is_whole = is_there and not profiles.load(run.profile).is_open
+    is_whole = is_there and not profiles.load(run.profile, strict=False).is_open
     return run.profile if is_whole else shown_path(folder / PROFILE)
 
 

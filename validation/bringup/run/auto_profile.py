@@ -9,7 +9,6 @@ from bringup.domains import auto
 from bringup.kernel import results
 from bringup.kernel.errors import FileError, RecordError, RunError
 from bringup.kernel.judge import Judged, judge_folder
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Run, SlurmCluster, read_record
@@ -42,7 +41,7 @@ def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = 
     if discovery is None:
         return opened
     seen = auto.seen(discovery.observations, nodes or discovery.run.nodes, discovery.run.cluster)
-    made = auto.with_own(opened, auto.completed(seen, catalogue.GATES))
+    made = auto.with_own(opened, auto.completed(seen, strict=True))
     return made.model_copy(update={"description": f"{made.recognised} (discovery {discovery.run.name})"})
 
 
@@ -54,7 +53,7 @@ def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profil
         return made
     if gpus:
         seen = auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus))
-        return auto.with_own(opened, auto.completed(seen, catalogue.GATES))
+        return auto.with_own(opened, auto.completed(seen, strict=True))
     return made if _has_a_gpu() else auto.with_own(opened, auto.without_gpus())
 
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 from pydantic import Field
 
 from bringup.kernel.errors import FileError
-from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.gate import Gate, Gates
@@ -121,8 +120,3 @@ def bearing_on(claim: str) -> list[str]:
 
 def question_of(gate: Gate) -> int:
     return next(claim.question for claim in CLAIMS if claim.id in (*gate.claims, *gate.bears_on))
-
-
-def load_profile(name: str) -> profiles.Profile:
-    """Load a profile and check it against all gates, before anything runs. Raises FileError."""
-    return profiles.load(name, GATES)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -12,9 +13,10 @@ from pydantic import Field, ValidationError
 from bringup.kernel.characters import many
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan import ceiling, profile_text, transports
+from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.ceiling import Machine
 from bringup.kernel.plan.expectation import Applied, Expectation
-from bringup.kernel.plan.gate import Gate, Gates
+from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.rules import allowed
 from bringup.kernel.records import NotApplicable, Record
 
@@ -31,20 +33,41 @@ class Workload(Record):
     source: str = Field(min_length=3)
 
 
-class Profile(Record):
-    """`validation/profiles/<name>.yaml`. `extends` names profiles; each adds to or replaces the entries of those before
-    it, and this one comes last."""
+class Excluded(Record):
+    """What has no meaning in this profile: a gate, a pattern of names with `*`, or a list of both; except some."""
+
+    gate: str | list[str]
+    except_: list[str] = Field(default_factory=list, alias="except")
+    reason: str = Field(min_length=1)
+
+    @property
+    def names(self) -> list[str]:
+        return [self.gate] if isinstance(self.gate, str) else self.gate
+
+
+class _Expected(Record):
+    """What a profile says, beside what is not applicable."""
 
     schema_version: Literal[1]
     name: str
     description: str = Field(min_length=1)
     extends: str | Annotated[list[str], Field(min_length=1)] | None = None
     expect: dict[str, Expectation] = Field(default_factory=dict)  # gate id -> expectation
-    not_applicable: list[NotApplicable] = Field(default_factory=list)
     machine: Machine = Machine()
     workload: Workload | None = None  # None: the tiny model, which shows that the strategies work
     recognised: str | None = None  # of `auto` after a discovery: what its numbers are of (domains/auto.py)
     own: Profile | None = None  # of one that extends `auto`: what it says itself
+
+
+class _File(_Expected):
+    not_applicable: list[Excluded] = Field(default_factory=list)
+
+
+class Profile(_Expected):
+    """`validation/profiles/<name>.yaml`. `extends` names profiles; each adds to or replaces the entries of those before
+    it, and this one comes last."""
+
+    not_applicable: list[NotApplicable] = Field(default_factory=list)  # one for each gate
 
     @property
     def is_open(self) -> bool:
@@ -86,35 +109,47 @@ def portable(name_or_path: str) -> str:
     return name_or_path if path.parent == PROFILES and path.stem == name_or_path else str(path.resolve())
 
 
-def load(name_or_path: str, gates: Gates | None = None) -> Profile:
-    """Load the profile with everything it extends merged in; checked against the gates, where they are given. Raises
-    FileError."""
+def load(name_or_path: str, *, strict: bool = True) -> Profile:
+    """Load the profile with everything it extends merged in. strict: check it against all gates, before anything runs.
+    Raises FileError."""
     path = find(name_or_path)
-    profile = _resolve(path, (), gates)
-    if gates is not None:
-        check(profile, gates, str(path))
+    profile = _resolve(path, (), strict)
+    if strict:
+        check(profile, str(path))
     return profile
 
 
-def parse(text: str, where: str, gates: Gates | None = None) -> Profile:
-    """Parse one profile text, `extends` left as it is. Raises FileError: file, line, key, and what was meant."""
+def parse(text: str, where: str, *, strict: bool = True) -> Profile:
+    """Parse one profile text, `extends` left as it is. strict: it may name no gate that this version does not know.
+    Raises FileError: file, line, key, and what was meant."""
     try:
-        profile = Profile.model_validate(profile_text.read(text, where))
+        file = _File.model_validate(profile_text.read(text, where))
     except ValidationError as error:
-        raise profile_text.refused(error, Profile, text, where) from error
-    for wrong in [*_wrong_words(profile), *(() if gates is None else _against(profile, gates))]:
+        raise profile_text.refused(error, _File, text, where) from error
+    for wrong in [*_wrong_words(file), *((*_of_no_gate(file), *_against(file.expect)) if strict else ())]:
         raise FileError(f"{where}:{profile_text.line_of(text, wrong.at)}: {wrong}")
-    return profile
+    return Profile(**{**dict(file), "not_applicable": _each_gate(file.not_applicable)})
 
 
-def _resolve(path: Path, chain: tuple[str, ...], gates: Gates | None) -> Profile:
-    profile = parse(profile_text.text_of(path, "profile "), str(path), gates)
+def _each_gate(entries: Iterable[Excluded]) -> list[NotApplicable]:
+    """Return an entry for each gate. What names a gate counts more than what matches it."""
+    named = sorted(((name, entry) for entry in entries for name in entry.names), key=lambda each: "*" not in each[0])
+    reasons = {gate: entry.reason for name, entry in named for gate in _called(name) if gate not in entry.except_}
+    return [NotApplicable(gate=gate, reason=reason) for gate, reason in reasons.items()]
+
+
+def _called(name: str) -> list[str]:
+    return [gate for gate in GATES if fnmatchcase(gate, name)] if "*" in name else [name]
+
+
+def _resolve(path: Path, chain: tuple[str, ...], strict: bool) -> Profile:
+    profile = parse(profile_text.text_of(path, "profile "), str(path), strict=strict)
     if profile.name in chain:
         raise FileError(f"{path}: extends itself through {' -> '.join(chain)}")
-    return resolved(profile, path.parent, gates, chain)
+    return resolved(profile, path.parent, chain, strict=strict)
 
 
-def resolved(profile: Profile, folder: Path, gates: Gates | None = None, chain: tuple[str, ...] = ()) -> Profile:
+def resolved(profile: Profile, folder: Path, chain: tuple[str, ...] = (), *, strict: bool) -> Profile:
     """Return the profile with what it extends merged in. folder: of its file. Raises FileError."""
     if profile.extends is None:
         return profile
@@ -122,7 +157,7 @@ def resolved(profile: Profile, folder: Path, gates: Gates | None = None, chain: 
     for name in [profile.extends] if isinstance(profile.extends, str) else profile.extends:
         # a path in `extends` is relative to the file that says it
         extended = name if not name.endswith((".yaml", ".yml")) else str(folder / name)
-        bases.append(_resolve(find(extended), (*chain, profile.name), gates))
+        bases.append(_resolve(find(extended), (*chain, profile.name), strict))
     return functools.reduce(over, [*bases, profile])
 
 
@@ -151,9 +186,9 @@ def dump(profile: Profile) -> str:
     return profile_text.dump(profile.model_dump(exclude_none=True))
 
 
-def check(profile: Profile, gates: Gates, where: str = "") -> None:
+def check(profile: Profile, where: str = "") -> None:
     """Check a profile with all that it extends. Raises FileError."""
-    for wrong in [*_against(profile, gates), *([] if profile.own else _without_a_ceiling(profile))]:
+    for wrong in [*_against(profile.expect), *([] if profile.own else _without_a_ceiling(profile))]:
         raise FileError(f"{where or f'profile {profile.name}'}: {wrong}")
 
 
@@ -168,7 +203,7 @@ class _Wrong(NamedTuple):
         return f"{'.'.join(map(str, self.at))}: {self.says}"
 
 
-def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
+def _wrong_words(profile: _Expected) -> Iterator[_Wrong]:
     """Texts that no gate can observe, for example a name that NCCL prints instead of a class of transport."""
     for gate in transports.GATES:
         entry = profile.expect.get(gate)
@@ -177,18 +212,31 @@ def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
                 yield _Wrong(("expect", gate, "one_of", place), why)
 
 
-def _against(profile: Profile, gates: Gates) -> Iterator[_Wrong]:
+def _of_no_gate(file: _File) -> Iterator[_Wrong]:
+    """Names in what is not applicable that no gate has, patterns that match none, exceptions from nothing."""
+    for place, entry in enumerate(file.not_applicable):
+        known, at = {gate for name in entry.names for gate in _called(name)}, ("not_applicable", place)
+        for index, name in enumerate(entry.names):
+            if GATES.keys().isdisjoint(_called(name)):
+                key = ("gate",) if isinstance(entry.gate, str) else ("gate", index)
+                yield _Wrong((*at, *key), _no_gate(name))
+        for index, name in enumerate(entry.except_):
+            if name not in known:
+                yield _Wrong((*at, "except", index), f"this entry names no {name}, which it excepts")
+
+
+def _no_gate(name: str) -> str:
+    return f"no gate is called {name}{profile_text.meant(name, GATES)}; `bringup gates` lists them"
+
+
+def _against(expect: Mapping[str, Expectation]) -> Iterator[_Wrong]:
     """Entries for a gate that does not exist, in another unit, or in another direction than the gate's. A profile gives
     numbers, never rules."""
-    named = [(("expect", gate), gate) for gate in profile.expect]
-    excluded = [(("not_applicable", place, "gate"), entry.gate) for place, entry in enumerate(profile.not_applicable)]
-    for at, gate_id in (*named, *excluded):
-        if gate_id not in gates:
-            near = profile_text.meant(gate_id, gates)
-            yield _Wrong(at, f"no gate is called {gate_id}{near}; `bringup gates` lists them")
-    for gate_id, entry in profile.expect.items():
-        if gate_id in gates:
-            yield from _entry_against(gates[gate_id], entry)
+    for gate_id, entry in expect.items():
+        if gate_id in GATES:
+            yield from _entry_against(GATES[gate_id], entry)
+        else:
+            yield _Wrong(("expect", gate_id), _no_gate(gate_id))
 
 
 def _entry_against(gate: Gate, entry: Expectation) -> Iterator[_Wrong]:

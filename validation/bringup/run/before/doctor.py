@@ -13,7 +13,7 @@ from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, CannotStart, FileError
 from bringup.kernel.facts.names import the_first
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
@@ -408,7 +408,7 @@ def look(profile_name: str) -> dict[str, Finding]:
     """Gather the facts, and find."""
     site = _or_why_not(at_site.entered)  # its partition and account hold for all questions below
     discovery = auto_profile.newest([])
-    profile = _or_why_not(lambda: auto_profile.profile(catalogue.load_profile(profile_name), [], discovery))
+    profile = _or_why_not(lambda: auto_profile.profile(profiles.load(profile_name), [], discovery))
     cluster = _or_why_not(of_slurm.read)
     return findings(Facts(of_host.read(), cluster, slurm.chosen_partition(), site, profile, _driver(discovery)))
 
