@@ -23,7 +23,9 @@ from bringup.kernel.plan.transports import TRANSPORTS
 from bringup.kernel.records import Outcome, write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.readers.known import xid
-from bringup.readers.known.signatures import EXIT_CODES, SIGNATURES, Signature, entries
+from bringup.readers.known.exit_codes import EXIT_CODES
+from bringup.readers.known.signatures import SIGNATURES, Signature
+from bringup.readers.known.tables import entries
 from bringup.report.text import table
 
 sys.path.insert(0, str(REPOSITORY / "docs"))

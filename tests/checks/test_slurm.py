@@ -12,7 +12,7 @@ from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import of_phase
 from bringup.kernel.records import Kind
-from bringup.readers import launcher, slurm
+from bringup.readers import slurm, srun
 from factory import a_run
 from loops import for_each
 from probing import answers_of
@@ -152,7 +152,7 @@ PREEMPTED = "slurmstepd-n0: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-11-28T13
 def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words):
     parsed, run = Parsed(), a_run("smoke", ("n0", "n1"))
     for name, text in files.items():
-        parsed.add(launcher.launch_errors(text, f"raw/{name}.err"))
+        parsed.add(srun.launch_errors(text, f"raw/{name}.err"))
     verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
     (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
     assert (verdict.kind, verdict.cause) == (Kind.ABSENT, f"no evidence arrived{words}")
@@ -160,7 +160,7 @@ def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words)
 
 def test_a_part_of_smoke_that_was_left_out_by_hand_is_the_reason_and_not_what_slurm_said_of_another_part(tmp_path):
     """Checks of parts that were not wanted had `no evidence arrived; Slurm refused a step: …` of a part that was."""
-    run, parsed = a_run("smoke", ("n0", "n1")), launcher.launch_errors(QOS, "raw/jobs.err")
+    run, parsed = a_run("smoke", ("n0", "n1")), srun.launch_errors(QOS, "raw/jobs.err")
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/parts-left-out.txt").write_text("compute\nwarning\n")
     parsed.add(reading.read_raw(tmp_path, run))
@@ -181,7 +181,7 @@ def test_each_check_of_smoke_alone_belongs_to_one_part():
 def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said():
     fact = {"probe": "scheduler", "at": "n0", "subject": "job", "quantity": "smoke.array", "value": "0", "unit": "text"}
     parsed, run = facts.parse(json.dumps(fact), "raw/compute.jsonl"), a_run("smoke", ("n0", "n1"))
-    parsed.add(launcher.launch_errors(PREEMPTED, "raw/compute.err"))
+    parsed.add(srun.launch_errors(PREEMPTED, "raw/compute.err"))
     verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
     (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
     assert verdict.cause is not None

@@ -12,8 +12,8 @@ import pytest
 from bringup.cli import main
 from bringup.compare import lemons
 from bringup.kernel.errors import UsageError
-from bringup.readers import slurm as answers
-from bringup.readers.slurm import AccountedJob
+from bringup.readers import jobs as answers
+from bringup.readers.jobs import AccountedJob
 from bringup.run import slurm
 from runs_for_tests import FIXTURES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.readers import slurm as answers
+from bringup.readers import jobs as answers
 from bringup.readers.known.signatures import SIGNATURES
 from loops import for_each
 from programs import program

@@ -4,7 +4,7 @@ from bringup.kernel import judge
 from bringup.kernel.facts import speakers
 from bringup.kernel.records import Outcome
 from bringup.kernel.results import load
-from bringup.readers import launcher
+from bringup.readers import launcher, srun
 from bringup.run import open as opening
 from factory import a_run
 from loops import case_for_each
@@ -19,7 +19,7 @@ LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slur
     "srun: error: _server_read: fd 17 error reading header: Connection reset by peer\n" + LINE.format(1),
 )
 def test_the_number_is_the_place_in_the_nodes_of_the_step(line):
-    (observation,) = launcher.launch_errors(line, "f", ["n4", "n7"]).observations
+    (observation,) = srun.launch_errors(line, "f", ["n4", "n7"]).observations
     assert (observation.quantity, observation.subject) == ("slurm.launch.error", "n7")
     assert "io error" in str(observation.value)
     assert "node 1" in str(observation.value)
@@ -27,7 +27,7 @@ def test_the_number_is_the_place_in_the_nodes_of_the_step(line):
 
 def test_a_number_names_nobody_where_the_nodes_are_not_known_or_too_few():
     for nodes in ([], ["n0"]):
-        assert launcher.launch_errors(LINE.format(1), "f", nodes).observations == []
+        assert srun.launch_errors(LINE.format(1), "f", nodes).observations == []
 
 
 def test_a_node_that_was_not_allocated_has_no_number():

@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 from bringup.kernel.facts.parser_result import Seen
-from bringup.readers import launcher, slurm
+from bringup.readers import slurm, smoke_jobs, srun
 from bringup.readers.slurm import gpus_of
 from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES, values
 
-ended_job = partial(slurm.ended_job, name="x")
+ended_job = partial(smoke_jobs.ended_job, name="x")
 EXIT_CODE, CONSTRAINED = "smoke.x.ExitCode", "slurm.config.ConstrainDevices"
 PLUGINS = ["none", "cray_shasta", "pmi2", "pmix_v4"]
 
@@ -30,7 +30,7 @@ def value(parser, text, quantity):
 @pytest.mark.parametrize(
     ("parser", "file", "quantity", "says"),
     [
-        (slurm.ping, "ping.txt", "smoke.controller", "UP"),
+        (smoke_jobs.ping, "ping.txt", "smoke.controller", "UP"),
         (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
         (ended_job, "job-exit-code.txt", EXIT_CODE, "7:0"),
         (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", *PLUGINS]),
@@ -65,7 +65,7 @@ class TestAnAnswer:
 
 
 @case_for_each(
-    (slurm.ping, "ping.txt", "UP", "DOWN", "smoke.controller", "DOWN"),
+    (smoke_jobs.ping, "ping.txt", "UP", "DOWN", "smoke.controller", "DOWN"),
     (slurm.config, "config.txt", "Devices        = yes", "Devices        = No", CONSTRAINED, "no"),
     (ended_job, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", EXIT_CODE, "0:9"),
     (slurm.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", PLUGINS),
@@ -147,7 +147,7 @@ def test_one_field_of_a_job_is_read(file, field, value):
     ("n[0-99999999]: tasks 0-1: Killed", ["n[0-99999999]"], "tasks 0-1", "Killed"),  # no node list: as srun said it
 )
 def test_nodes_and_tasks_that_srun_names_together_are_each_named(line, nodes, tasks, says):
-    seen = launcher.launch_errors(f"srun: error: {line}\nsrun: error: Node failure on n[3-4,7]\n", "f").observations
+    seen = srun.launch_errors(f"srun: error: {line}\nsrun: error: Node failure on n[3-4,7]\n", "f").observations
     errors = [(each.subject, each.why, each.value) for each in seen if each.quantity == "slurm.launch.error"]
     assert errors[: len(nodes)] == [(node, tasks, says) for node in nodes]
     assert list(Seen(seen).by_subject("slurm.launch.lost")) == ["n3", "n4", "n7"]
@@ -177,7 +177,7 @@ def test_a_task_that_could_not_start_says_why_in_its_own_words(line, says, label
         "0: slurmstepd-n0: error: *** STEP 3.2 ON n0 CANCELLED AT 2026-11-22T09:24:08 ***\n"
         "srun: error: n0: tasks 0-1: Terminated\n"
     )
-    seen = launcher.launch_errors(text, "f").observations
+    seen = srun.launch_errors(text, "f").observations
     not_started = [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.not_started"]
     assert not_started == [("n1", says)]
     ended = [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.error"]
@@ -190,11 +190,11 @@ def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_cou
         "0: OSError: another's\n"
         "srun: error: n1: task 1: Exited with exit code 1\n"
     )
-    errors = values(launcher.launch_errors(text, "f"), "slurm.launch.error")
+    errors = values(srun.launch_errors(text, "f"), "slurm.launch.error")
     assert errors == {"n1": "Exited with exit code 1; RuntimeError: no good"}
 
 
-@for_each(slurm.nodes, slurm.bad_exit, slurm.requeue)
+@for_each(slurm.nodes, smoke_jobs.bad_exit, smoke_jobs.requeue)
 @for_each(
     "",
     "bash: python3: command not found\n",
@@ -220,12 +220,12 @@ def test_both_spellings_of_the_list_are_read(text):
 @for_each("\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028")
 def test_lines_are_counted_as_grep_counts_them(mark):
     """A progress bar ends its lines with a carriage return; other marks stand in a Reason that somebody pasted."""
-    error = launcher.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]
+    error = srun.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]
     assert error.evidence == "f:2"
     parsed = slurm.nodes(f"NodeName=n0 State=DOWN+DRAIN Reason=rack{mark}7\nNodeName=n1 State=IDLE Reason=none\n", "f")
     assert {(seen.subject, seen.evidence) for seen in parsed.observations} == {("n0", "f:1"), ("n1", "f:2")}
     assert parsed.problems == []
-    assert slurm.ping(f"10%{mark}20%\nSlurmctld(primary) at c0 is UP\n", "f").observations[0].evidence == "f:2"
+    assert smoke_jobs.ping(f"10%{mark}20%\nSlurmctld(primary) at c0 is UP\n", "f").observations[0].evidence == "f:2"
     setting = slurm.cgroup_conf(f"# old{mark}notes\nConstrainDevices=yes\n", "f").observations[0]
     assert setting.evidence == "f:2"
 
@@ -239,7 +239,7 @@ BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
     ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None}),
 )
 def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
-    assert values(slurm.bad_exit(text, "f"), "smoke.bad_exit") == survivors
+    assert values(smoke_jobs.bad_exit(text, "f"), "smoke.bad_exit") == survivors
 
 
 @case_for_each(
@@ -247,7 +247,7 @@ def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
     ("n0 restarts 0\n", 0),
 )
 def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
-    assert values(slurm.requeue(text, "f"), "smoke.requeue") == {"job": restarts}
+    assert values(smoke_jobs.requeue(text, "f"), "smoke.requeue") == {"job": restarts}
 
 
 @case_for_each(("FAILED", True), ("TIMEOUT", True), ("PREEMPTED", False), ("NODE_FAIL", False))
@@ -262,6 +262,6 @@ def test_what_many_tasks_printed_is_read_once():
     text = "".join(f"{task}: ValueError: {task}\n{task}: step\n" for task in range(3000))
     text += "".join(f"srun: error: n0: task {task}: Exited with exit code 1\n" for task in range(3000))
     begun = time.process_time()
-    seen = launcher.launch_errors(text, "f").observations
+    seen = srun.launch_errors(text, "f").observations
     assert time.process_time() - begun < 2  # many times that, where each task reads all lines again
     assert seen[-1].value == "Exited with exit code 1; ValueError: 2999"

@@ -8,7 +8,7 @@ from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.facts.reading import read_raw
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.records import Outcome
-from bringup.readers import launcher, monitor, slurm
+from bringup.readers import launcher, monitor, smoke_jobs, srun
 from factory import a_run
 from loops import case_for_each
 from runs_for_tests import FIXTURES, discovery, reseal
@@ -150,7 +150,7 @@ def test_samples_and_beginnings_of_another_node_are_left_out():
     assert [len(rows) for rows in monitor.read(believed, "f").nodes.values()] == [1, 1]
     assert refused.problems == ["f:2: refused: task 0 runs on n0, and the line claims n1"]
     began = "0: n0 began\n0: n1 began\n1: n1 began\n"
-    assert speakers.believed(began, "f", WHO, slurm.node_of)[0] == "0: n0 began\n\n1: n1 began\n"
+    assert speakers.believed(began, "f", WHO, smoke_jobs.node_of)[0] == "0: n0 began\n\n1: n1 began\n"
     text = (FIXTURES / "monitor.csv").read_text()
     assert speakers.believed(text, "f", WHO, monitor.node_of) == (text, Parsed())
 
@@ -159,8 +159,8 @@ def test_samples_and_beginnings_of_another_node_are_left_out():
     "srun: error: n1: task 1: Killed", "Node failure on n1", "Task launch for 1.0 failed on node n1: whatever"
 )
 def test_a_task_cannot_print_what_srun_says_of_another_node(words):
-    assert launcher.launch_errors(f"0: {words}\n", "f").observations == []
-    assert launcher.launch_errors(f"srun: error: {words}\n", "f").observations != []
+    assert srun.launch_errors(f"0: {words}\n", "f").observations == []
+    assert srun.launch_errors(f"srun: error: {words}\n", "f").observations != []
 
 
 def test_a_task_cannot_say_how_the_ranks_of_another_node_ended():

@@ -16,7 +16,7 @@ import bringup
 import kernel_log
 from bringup.kernel.facts import facts
 from bringup.kernel.facts.parser_result import MOST_CHARACTERS, Parsed, cut, shortened
-from bringup.readers import dcgm, files, launcher, monitor, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.readers import dcgm, files, launcher, monitor, nccl_log, nccl_tests, ras, slurm, smoke_jobs, srun, topology
 from bringup.readers.known import signs
 from factory import a_run
 from loops import for_each
@@ -143,9 +143,9 @@ def of_a_log(reader: Callable[[str, str], object]) -> Callable[[str, str], objec
 
 
 LOGS: dict[str, Callable[[str, str], object]] = {
-    "launch errors": of_a_log(launcher.launch_errors),
+    "launch errors": of_a_log(srun.launch_errors),
     "own words": of_a_log(
-        lambda text, where: launcher.launch_errors(f"{text}\nsrun: error: n1: task 1: Exited with exit code 1\n", where)
+        lambda text, where: srun.launch_errors(f"{text}\nsrun: error: n1: task 1: Exited with exit code 1\n", where)
     ),
     "launcher": of_a_log(partial(launcher.log, run=a_run("run_ddp_2node"))),
     "NCCL": of_a_log(lambda text, where: nccl_log.parse({"a.log": f"NCCL INFO {text}"}, where, "2-nodes", "INFO", 1)),
@@ -156,10 +156,10 @@ TABLES: dict[str, Callable[[str, str], object]] = {
     "config": slurm.config,
     "cgroup.conf": slurm.cgroup_conf,
     "plugins": slurm.mpi_list,
-    "ping": slurm.ping,
-    "job": partial(slurm.ended_job, name="memory"),
-    "requeue": slurm.requeue,
-    "bad exit": slurm.bad_exit,
+    "ping": smoke_jobs.ping,
+    "job": partial(smoke_jobs.ended_job, name="memory"),
+    "requeue": smoke_jobs.requeue,
+    "bad exit": smoke_jobs.bad_exit,
     "rounds": files.rounds_of_pairs,
     "error file": launcher.error_file,
     "facts": facts.parse,

@@ -32,7 +32,8 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
 from bringup.kernel.records import as_json
 from bringup.kernel.results import RUN
-from bringup.readers.known.signatures import EXIT_CODES, SIGNATURES
+from bringup.readers.known.exit_codes import EXIT_CODES
+from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import collection, document, drain, explain, view
 
 HERE = Path(__file__).resolve().parents[2] / "tests/golden"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from bringup.compare import lemons
-from bringup.readers.slurm import AccountedJob
+from bringup.readers.jobs import AccountedJob
 
 NODES, USERS, BROKEN, DAYS = 64, 24, 10, 30
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)

@@ -24,7 +24,7 @@ import yaml
 from bringup.domains.fabric import nearest_nic
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.records import Run, write_text
-from bringup.readers import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.readers import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, smoke_jobs, srun, topology
 from bringup.readers.known import pending, signs, xid
 from bringup.report.text import table
 from bringup.why.first_cause import Job, Text, judged
@@ -162,7 +162,7 @@ def read_launcher(text: str, ranks: int = 2, part: str = "log") -> Values:
 
 
 def read_launch_errors(text: str) -> Values:
-    values = by_quantity(launcher.launch_errors(text, "raw/launch.err"))
+    values = by_quantity(srun.launch_errors(text, "raw/launch.err"))
     return {name: str(value).partition(";")[0] for name, value in values.items()}
 
 
@@ -172,7 +172,7 @@ def read_slurm_nodes(text: str) -> Values:
 
 def read_slurm_answers(text: str, answer: str = "config") -> Values:
     if answer == "job":
-        return {"state": by_quantity(slurm.ended_job(text, "raw/job-1.txt", name="job")).get("smoke.job.state")}
+        return {"state": by_quantity(smoke_jobs.ended_job(text, "raw/job-1.txt", name="job")).get("smoke.job.state")}
     if answer == "reasons":
         reasons = [line.rsplit("|", 4)[1] for line in text.splitlines()[1:] if line.count("|") >= 6]
         return {
@@ -180,7 +180,7 @@ def read_slurm_answers(text: str, answer: str = "config") -> Values:
                 "squeue(1)" in pending.explain(reason_text, {}) for reason_text in reasons
             )
         }
-    read = {"config": slurm.config, "ping": slurm.ping, "mpi_list": slurm.mpi_list}[answer]
+    read = {"config": slurm.config, "ping": smoke_jobs.ping, "mpi_list": slurm.mpi_list}[answer]
     values = by_quantity(read(text, "raw/answer.txt"))
     return {name: ",".join(value) if isinstance(value, list) else value for name, value in values.items()}
 

@@ -7,7 +7,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-READERS = ("bringup.readers.files", "bringup.readers.nccl_inspector")
+READERS = ("bringup.readers.files",)
 """Modules with FILES (the name of a file below raw/ -> its reader) and TOGETHER (readers of several files)."""
 
 DOMAINS = {
@@ -26,7 +26,10 @@ OF_TRAINING, OF_EVIDENCE = "bringup.training.domain.records:of_folder", "bringup
 
 NUMBERS = "bringup.domains.auto:of_run"
 CAUSES = "bringup.domains.blame:blame"
+FIRST_ERROR = "bringup.domains.nccl:first_error"
 NAMES, NAMED = "bringup.domains.gpu_names:names_of", "bringup.domains.gpu_names:named"
+XIDS = "bringup.readers.known.xid"
+SIGNATURES = "bringup.readers.known.signatures:SIGNATURES"
 SIGNS = "bringup.readers.known.signs:in_run"
 DRILLED, DRILLS_ANSWER = "bringup.drill.evidence:drilled", "bringup.drill.evidence:diagnosable"
 

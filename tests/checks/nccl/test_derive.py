@@ -5,7 +5,7 @@ from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.plan import profile
 from bringup.kernel.records import Observation, Value
-from bringup.readers import launcher
+from bringup.readers import srun
 from factory import a_run
 from loops import for_each
 from runs_for_tests import FAIL, H100, OPEN, PASS, Fact, as_read, parsed_of
@@ -54,7 +54,7 @@ BY_SLURM = "Slurm ended the step: {} (raw/collectives-2.err:1); run it again, "
 )
 def test_a_step_that_slurm_ended_is_no_fault_of_its_program(why, value, says):
     """A job of a higher partition failed nccl.step with exit code 143, and the cluster with it."""
-    parsed = launcher.launch_errors(STEP_ENDED.format(why=why), "raw/collectives-2.err")
+    parsed = srun.launch_errors(STEP_ENDED.format(why=why), "raw/collectives-2.err")
     parsed.saw("nccl.step.exit_code", "2-nodes", 143, "count", "raw/collectives-2.rc")
     (observation,) = derived(parsed, "nccl.step")
     assert observation.value == value
@@ -69,7 +69,7 @@ def test_a_step_that_slurm_ended_is_no_fault_of_its_program(why, value, says):
 def test_ranks_that_slurm_ended_are_not_missing(phase, step, fact, quantity, few, why):
     """A preempted sweep failed every node: of its ranks none had come to the end."""
     parsed = parsed_of([(*fact, None, f"raw/{step}.jsonl:1")])
-    parsed.add(launcher.launch_errors(STEP_ENDED.format(why=why), f"raw/{step}.err"))
+    parsed.add(srun.launch_errors(STEP_ENDED.format(why=why), f"raw/{step}.err"))
     (observation,) = derived(parsed, quantity, phase)
     is_fault = why.startswith("NODE")
     assert observation.value == (few if is_fault else None)

@@ -14,7 +14,7 @@ from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, as_json
-from bringup.readers import slurm as answers
+from bringup.readers import jobs as answers
 from bringup.report import advice as advice_text
 from bringup.report import known_runs, outputs, terminal, text
 from bringup.run import auto_profile, slurm

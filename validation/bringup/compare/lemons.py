@@ -21,7 +21,7 @@ from datetime import date
 
 from bringup.compare.noise import FALSE_ALARMS
 from bringup.kernel.characters import many
-from bringup.readers.slurm import AccountedJob
+from bringup.readers.jobs import AccountedJob
 from bringup.report import text
 
 BAD, GOOD = {"FAILED", "NODE_FAIL", "BOOT_FAIL"}, {"COMPLETED"}

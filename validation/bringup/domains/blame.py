@@ -2,11 +2,12 @@
 and changes no outcome, value or kind.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
+from bringup import registry
 from bringup.domains.fabric import is_a_setting, ports_of
-from bringup.domains.nccl import first_error
+from bringup.domains.gpu_names import changed
 from bringup.kernel.characters import many
 from bringup.kernel.facts.facts import UNFINISHED
 from bringup.kernel.facts.parser_result import Seen, is_number
@@ -39,7 +40,9 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
         return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [v for v in verdicts.verdicts if v.gate == RANK_FINISHED and _failed(v) and v.value not in _ALL_ALIKE]
     if not failed:
-        error = first_error(seen, "launch")  # no rank left a message: the task of the launcher that srun named first
+        error = registry.called(registry.FIRST_ERROR)(
+            seen, "launch"
+        )  # no rank left a message: the task of the launcher that srun named first
         return verdicts if error is None else _with_cause(verdicts, error, None)
     seconds = raised_at(seen)
     first = min(failed, key=lambda verdict: (seconds.get(verdict.subject, 0), verdict.subject))
@@ -53,12 +56,6 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
 
 def _failed(verdict: Verdict) -> bool:
     return verdict.outcome is Outcome.FAIL
-
-
-def changed(verdicts: Verdicts, change: Callable[[Verdict], Mapping[str, object] | None]) -> Verdicts:
-    """Return them with what `change` says of each: its new fields, or nothing."""
-    judged = [v.model_copy(update=fields) if (fields := change(v)) else v for v in verdicts.verdicts]
-    return verdicts.model_copy(update={"verdicts": judged})
 
 
 def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:

@@ -2,12 +2,12 @@
 
 from collections import Counter, defaultdict
 
+from bringup import registry
 from bringup.domains import cuda
 from bringup.kernel.facts.fold import by_node, ended_by_slurm
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.records import Run, Value, grouped
-from bringup.readers.known import xid
 
 _KERNEL_LOG = "discovery.kernel_log."
 LAST_AT = f"{_KERNEL_LOG}last_at"
@@ -52,6 +52,9 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
     lines = {(line.subject, line.why): str(line.value) for line in observed.of("inventory.kernel_log.line")}
     for fact in observed.under(_KERNEL_LOG):
         name = fact.quantity.removeprefix(_KERNEL_LOG)
+        if name in _NO_EVENTS:
+            continue
+        xid = registry.called(registry.XIDS)
         event = xid.event(name)
         node, _, device = fact.subject.partition("/")
         count, on = int(fact.value) if is_number(fact.value) else 1, device or node
@@ -67,7 +70,7 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
             what = "; ".join(filter(None, (event.what_and_action, link)))
             words = f"{count} × {event.words} on {on}{at}{f': {what}' if what else ''}"
             (nonfatal if event.warns else asking)[node].append((count, words))
-        elif event is None and name not in _NO_EVENTS:
+        elif event is None:
             nonfatal[node].append((count, f"{count} × {name[:40]} on {on}: this version does not know it"))
     for total in observed.of(f"{_KERNEL_LOG}xids"):
         node = total.subject

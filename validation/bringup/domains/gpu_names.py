@@ -4,9 +4,8 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from bringup.domains.blame import changed
 from bringup.kernel.facts.parser_result import Seen
 from bringup.kernel.records import Outcome, Verdict, Verdicts
 
@@ -37,6 +36,12 @@ def names_of(seen: Seen, gpus_per_node: int) -> dict[str, str]:
             words = f"{number} (PCI {uuids[uuid]}{f', serial {serial}' if serial else ''})"
             names[uuid] = names[f"{node}/{uuid}"] = names[f"{node}/PCI:{uuids[uuid]}"] = words
     return names
+
+
+def changed(verdicts: Verdicts, change: Callable[[Verdict], Mapping[str, object] | None]) -> Verdicts:
+    """Return them with what `change` says of each: its new fields, or nothing."""
+    judged = [v.model_copy(update=fields) if (fields := change(v)) else v for v in verdicts.verdicts]
+    return verdicts.model_copy(update={"verdicts": judged})
 
 
 def named(verdicts: Verdicts, names: Names) -> Verdicts:

@@ -14,7 +14,7 @@ from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import RAW, read_text
 from bringup.kernel.records import Closed, Continued, Run, files, read_record
 from bringup.kernel.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, Seal, checksums
-from bringup.readers.known.signatures import EXIT_CODES
+from bringup.readers.known.exit_codes import EXIT_CODES
 
 CLOSED_AT, CLOSED_AT_IN = "run.closed_at", f"{CLOSED}:closed_at"
 GATE = "run.evidence"

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
+from bringup import registry
 from bringup.kernel.facts import facts, speakers
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import RAW, File, Reader, read_text
@@ -12,7 +14,6 @@ from bringup.kernel.plan.rounds import ROUND, link_name
 from bringup.kernel.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
 from bringup.kernel.plan.variants import COLLECTIVE, VARIANTS
 from bringup.kernel.records import Run
-from bringup.readers import dcgm, launcher, monitor, nccl_log, nccl_tests, nccl_variant, ras, slurm, topology
 
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see scale_of_file
 _RANK = r"rank(?P<rank>\d{1,9})"
@@ -20,8 +21,15 @@ _VARIANT = rf"variant_(?P<variant>{'|'.join(variant.name for variant in VARIANTS
 _PAIRS = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
 
 
-def _alone(reader: Callable[[str, str], Parsed]) -> Reader:
+def _read(reader: str, *given: object, **named: object) -> Parsed:
+    """Call a function of a reader, `slurm:config`. A run loads the readers of its own files."""
+    return cast(Parsed, registry.called(f"bringup.readers.{reader}")(*given, **named))
+
+
+def _alone(reader: str | Callable[[str, str], Parsed]) -> Reader:
     """For a file whose name says nothing that its reader has to know."""
+    if isinstance(reader, str):
+        return lambda file: _read(reader, file.text, file.where)
     return lambda file: reader(file.text, file.where)
 
 
@@ -31,16 +39,16 @@ def _reserved(run: Run) -> list[str]:
     return run.nodes if named else run.ran_on if run.slurm_job_id else []
 
 
-def _of_node(reader: Callable[[str, str, str], Parsed]) -> Reader:
-    return lambda file: reader(file.text, file.where, file.name["node"])
+def _of_node(reader: str) -> Reader:
+    return lambda file: _read(reader, file.text, file.where, file.name["node"])
 
 
-def _of_rank(reader: Callable[[str, str, str], Parsed]) -> Reader:
+def _of_rank(reader: str) -> Reader:
     """Nothing of a rank that the run does not have."""
 
     def read(file: File) -> Parsed:
         places, rank = rank_subjects(file.run.nodes, file.run.ranks_per_node), int(file.name["rank"])
-        return reader(file.text, file.where, places[rank]) if rank < len(places) else Parsed()
+        return _read(reader, file.text, file.where, places[rank]) if rank < len(places) else Parsed()
 
     return read
 
@@ -59,24 +67,30 @@ def _collectives(file: File) -> Parsed:
 
 
 def _launch_errors(file: File) -> Parsed:
-    return launcher.launch_errors(file.text, file.where, file.speakers.nodes)
+    return _read("srun:launch_errors", file.text, file.where, file.speakers.nodes)
 
 
 def _launch_log(file: File) -> Parsed:
-    return launcher.log(file.text, file.where, file.run, file.speakers).add(_launch_errors(file))
+    return _read("launcher:log", file.text, file.where, file.run, file.speakers).add(_launch_errors(file))
+
+
+def _believed(file: File, reader: str) -> tuple[str, Parsed]:
+    """Return the lines that a node wrote of itself, as the reader tells, and the others as problems."""
+    node_of = registry.called(f"bringup.readers.{reader}:node_of")
+    return speakers.believed(file.text, file.where, file.speakers, node_of)
 
 
 def _bad_exit(file: File) -> Parsed:
-    text, refused = speakers.believed(file.text, file.where, file.speakers, slurm.node_of)
-    return slurm.bad_exit(text, file.where).add(refused)
+    text, refused = _believed(file, "smoke_jobs")
+    return _read("smoke_jobs:bad_exit", text, file.where).add(refused)
 
 
 def _samples(file: File) -> Parsed:
     """Read the samples of the monitor. In a training, GPUs under load count in the measured steps of their node."""
-    text, refused = speakers.believed(file.text, file.where, file.speakers, monitor.node_of)
+    text, refused = _believed(file, "monitor")
     is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.path.parent)
     steps = (file.steps or {}) if is_training else None
-    return monitor.parse(text, file.where, seconds, "train" if is_training else "nccl", steps).add(refused)
+    return _read("monitor:parse", text, file.where, seconds, "train" if is_training else "nccl", steps).add(refused)
 
 
 def _step_seconds(raw: Path) -> float | None:
@@ -90,7 +104,7 @@ def _step_seconds(raw: Path) -> float | None:
 
 def _nccl_tests(file: File) -> Parsed:
     binary = file.name["binary"] if "binary" in file.name.re.groupindex else f"{COLLECTIVE}_perf"
-    return nccl_tests.parse(file.text, file.where, binary, file.scale)
+    return _read("nccl_tests:parse", file.text, file.where, binary, file.scale)
 
 
 def _of_variant(reader: Reader) -> Reader:
@@ -98,7 +112,7 @@ def _of_variant(reader: Reader) -> Reader:
 
     def read(file: File) -> Parsed:
         ranks = scale_ranks(file.scale, file.run.ranks_per_node)
-        return nccl_variant.numbers(reader(file), file.name["variant"], ranks)
+        return _read("nccl_variant:numbers", reader(file), file.name["variant"], ranks)
 
     return read
 
@@ -153,19 +167,19 @@ def _starts(text: str, where: str) -> Parsed:
 
 
 FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
-    r"scontrol-node(-after)?\.txt": lambda file: slurm.nodes(file.text, file.where, _reserved(file.run)),
-    r"scontrol-config\.txt": _alone(slurm.config),
-    r"scontrol-partition\.txt": _alone(slurm.partitions),
-    r"scontrol-topology\.txt": lambda file: slurm.topology(file.text, file.where, file.run.nodes),
-    r"cgroup\.conf": _alone(slurm.cgroup_conf),
-    r"mpi-list\.txt": _alone(slurm.mpi_list),
-    r"ping\.txt": _alone(slurm.ping),
+    r"scontrol-node(-after)?\.txt": lambda file: _read("slurm:nodes", file.text, file.where, _reserved(file.run)),
+    r"scontrol-config\.txt": _alone("slurm:config"),
+    r"scontrol-partition\.txt": _alone("slurm:partitions"),
+    r"scontrol-topology\.txt": lambda file: _read("slurm:topology", file.text, file.where, file.run.nodes),
+    r"cgroup\.conf": _alone("slurm:cgroup_conf"),
+    r"mpi-list\.txt": _alone("slurm:mpi_list"),
+    r"ping\.txt": _alone("smoke_jobs:ping"),
     r"not-opened\.txt": _alone(_not_opened),
     r"parts-left-out\.txt": _alone(_parts_left_out),
-    r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: slurm.ended_job(
-        file.text, file.where, name=file.name["job"].replace("-", "_")
+    r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: _read(
+        "smoke_jobs:ended_job", file.text, file.where, name=file.name["job"].replace("-", "_")
     ),
-    r"requeue\.txt": _alone(slurm.requeue),
+    r"requeue\.txt": _alone("smoke_jobs:requeue"),
     r"bad-exit\.txt": _bad_exit,
     r"(?P<step>[^/]+)\.step": _step,
     r"(?P<step>[^/]+)\.err": _launch_errors,
@@ -179,14 +193,14 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"rounds\.txt": _alone(rounds_of_pairs),
     r"starts\.txt": _alone(_starts),
     r"monitor\.csv": _samples,
-    r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),
-    r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),
-    rf"nccl-{_SCALE}/ras\.{_RANK}\.txt": _alone(ras.parse),
+    r"dcgm-(?P<node>.+)\.json": _of_node("dcgm:parse"),
+    r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node("topology:parse"),
+    rf"nccl-{_SCALE}/ras\.{_RANK}\.txt": _alone("ras:parse"),
     r"(?P<step>launch)\.log": _launch_log,
-    r"sigterm\.txt": _alone(launcher.sigterm),
-    rf"stacks/{_RANK}\.txt": _of_rank(launcher.stack),
-    rf"stacks/{_RANK}\.json": _of_rank(launcher.progress),
-    r"torchrun/.+/error\.json": _alone(launcher.error_file),
+    r"sigterm\.txt": _alone("launcher:sigterm"),
+    rf"stacks/{_RANK}\.txt": _of_rank("launcher:stack"),
+    rf"stacks/{_RANK}\.json": _of_rank("launcher:progress"),
+    r"torchrun/.+/error\.json": _alone("launcher:error_file"),
 }
 
 
@@ -214,7 +228,7 @@ def _nccl_logs(parsed: Parsed, folder: Path, run: Run) -> None:
             parsed.saw("nccl.log.hosts", scale, len(hosts), "count", where)
             debug, ranks = reported.get("nccl.debug"), reported.get("nccl.ranks")
             ranks = ranks if isinstance(ranks, int) else None
-            parsed.add(nccl_log.parse(texts, where, scale, None if debug is None else str(debug), ranks))
+            parsed.add(_read("nccl_log:parse", texts, where, scale, None if debug is None else str(debug), ranks))
 
 
 def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
@@ -223,7 +237,9 @@ def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
         match = re.fullmatch(_VARIANT, logs.name)
         if match is not None and logs.is_dir():
             scale, ranks = scale_of_file(match["scale"]), scale_ranks(scale_of_file(match["scale"]), run.ranks_per_node)
-            parsed.add(nccl_variant.parse(_logs(parsed, logs), f"{RAW}/{logs.name}", scale, match["variant"], ranks))
+            parsed.add(
+                _read("nccl_variant:parse", _logs(parsed, logs), f"{RAW}/{logs.name}", scale, match["variant"], ranks)
+            )
 
 
 def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
@@ -234,4 +250,9 @@ def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text is not None}
 
 
-TOGETHER = (_nccl_logs, _variants)
+def _inspector(parsed: Parsed, folder: Path, run: Run) -> None:
+    if (folder / RAW / "inspector").is_dir():
+        registry.called("bringup.readers.nccl_inspector:of_job")(parsed, folder)
+
+
+TOGETHER = (_nccl_logs, _variants, _inspector)

@@ -9,15 +9,14 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.parser_result import Parsed, lines
-from bringup.kernel.facts.reading import Reader
-from bringup.kernel.records import Run, files
+from bringup.kernel.records import files
 
 FOLDER = "raw/inspector"  # training/env.sh
 _MOST_FILES = 16
@@ -48,7 +47,7 @@ _Kind = tuple[str, int, int, int]  # collective, bytes, ranks, nodes
 _Call = tuple[str, int]  # communicator, number of the collective in it
 
 
-def of_job(parsed: Parsed, folder: Path, run: Run) -> None:
+def of_job(parsed: Parsed, folder: Path) -> None:
     """Read some of the processes' files, evenly chosen, and of each the start: a long training writes gigabytes."""
     paths, _ = files.below(folder / FOLDER)  # what else stands there read_raw has reported
     texts = []
@@ -87,7 +86,3 @@ def parse(texts: Iterable[tuple[str, str]]) -> Parsed:
         speed, words = statistics.median(calls.values()), f"{mib} MiB, {many(len(calls), 'call')}"
         parsed.saw(quantity, subject, round(speed, 3), "GB/s", FOLDER, words)
     return parsed
-
-
-FILES: Mapping[str, Reader] = {}
-TOGETHER = (of_job,)

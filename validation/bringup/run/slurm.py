@@ -17,6 +17,7 @@ from bringup.kernel.facts.parser_result import lines
 from bringup.kernel.records import SlurmCluster
 from bringup.kernel.results import REPOSITORY
 from bringup.readers import slurm as answers
+from bringup.readers import smoke_jobs
 from bringup.readers.known import pending
 from bringup.readers.node_states import Node
 
@@ -306,7 +307,7 @@ def ended_job(job_id: str) -> str | None:
         if _FORGOTTEN not in str(error):
             raise
     try:
-        table = accounted(job_id, ["JobID", *answers.ACCOUNTED.values()], "--allocations")
+        table = accounted(job_id, ["JobID", *smoke_jobs.ACCOUNTED.values()], "--allocations")
     except SlurmError:
         return ""
     rows = table.splitlines()

@@ -13,9 +13,10 @@ from typing import TypedDict
 from bringup.kernel.characters import many
 from bringup.kernel.records import Record, Sign, known
 from bringup.readers.known import signs, xid
-from bringup.readers.known.signatures import EXIT_CODES, SIGNALS, SIGNATURES
-from bringup.readers.launcher import NODE_FAILURE
+from bringup.readers.known.exit_codes import EXIT_CODES, SIGNALS
+from bringup.readers.known.signatures import SIGNATURES
 from bringup.readers.node_states import Node
+from bringup.readers.srun import NODE_FAILURE
 from bringup.why import job_log
 from bringup.why.job_log import Ended, JobLog, Raised
 from bringup.why.places import HOW_TO_LEARN, Places, Step

@@ -22,7 +22,7 @@ from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Observation, files
 from bringup.kernel.results import REPOSITORY
-from bringup.readers import slurm as answers
+from bringup.readers import jobs as answers
 from bringup.readers.known import signs, xid
 from bringup.readers.node_states import Node
 from bringup.run import slurm

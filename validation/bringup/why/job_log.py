@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from bringup.kernel.facts.parser_result import cut, lines
 from bringup.kernel.facts.speakers import LABEL
-from bringup.readers.launcher import LOST_PEERS, SPEAKS, launch_errors, printed_by
+from bringup.readers.launcher import LOST_PEERS, SPEAKS, printed_by
+from bringup.readers.srun import launch_errors
 
 _RANK = re.compile(r"\s*\[(?:rank|default)(\d{1,9})\]:[ ]?")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+)')

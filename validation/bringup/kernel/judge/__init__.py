@@ -72,7 +72,9 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         parsed, facts = read_run(folder, run, records, seal)
         if profile.is_open and run.phase == "discovery":  # it is what says which numbers these nodes have
             profile = registry.called(registry.NUMBERS)(profile, parsed.observations, run)
-        verdicts = registry.called(registry.CAUSES)(judge(run, profile, parsed, of_site), facts, run)
+        verdicts = judge(run, profile, parsed, of_site)
+        if verdicts.outcome is not Outcome.PASS:
+            verdicts = registry.called(registry.CAUSES)(verdicts, facts, run)
         names: Names = registry.called(registry.NAMES)(facts, run.gpus_per_node)
         verdicts = registry.called(registry.NAMED)(verdicts, names)
     if verdicts.outcome is not Outcome.PASS:

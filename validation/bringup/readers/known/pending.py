@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from bringup.kernel.facts import hostlist
 from bringup.kernel.records import Record
-from bringup.readers.known.signatures import Sourced, entries
+from bringup.readers.known.tables import Sourced, entries
 from bringup.readers.node_states import Meaning, Node, meaning
 
 

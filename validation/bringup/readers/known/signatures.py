@@ -9,13 +9,11 @@ are made of them.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from bringup.kernel.plan import profile_text
 from bringup.kernel.records import Record
+from bringup.readers.known.tables import entries
 
-_FOLDER = Path(__file__).resolve().parents[3] / "known_faults"
 _AREAS = ("slurm", "gpu", "nccl", "pytorch", "kernel", "node", "data")
 
 
@@ -46,29 +44,6 @@ class Signature(Record):
     of: Literal["adapter", "node", "disk", "storage", "link", "corrected", "program"] | None = None
     begin: str | None = None
     over: str | None = None
-
-
-def entries(name: str) -> dict[str, Any]:
-    """Read a file of validation/known_faults/. Raises FileError."""
-    path = _FOLDER / f"{name}.yaml"
-    return profile_text.read(path.read_text(encoding="utf-8"), str(path), "a file of known faults")
-
-
-class Sourced(Record):
-    source: str  # where the facts of a file are from
-    date: str  # when they were read there
-
-
-class _ExitCodes(Sourced):
-    codes: dict[int, str]
-    signals: dict[int, list[str]]  # name, words of the C library, meaning
-
-
-_ENDS = _ExitCodes.model_validate(entries("exit-codes"))
-SIGNALS = {words: meaning for _, words, meaning in _ENDS.signals.values()}
-"""What the C library calls a signal -> what it means."""
-EXIT_CODES = _ENDS.codes | {128 + number: meaning for number, (*_, meaning) in _ENDS.signals.items()}
-"""Exit codes of a step, as the shell counts them: 128 + signal."""
 
 
 def _of_area(name: str) -> Iterator[Signature]:

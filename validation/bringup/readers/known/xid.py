@@ -7,8 +7,9 @@ them: xid_79, sxid_24007, sxid_12028_nonfatal."""
 import re
 from dataclasses import dataclass
 
+from bringup import registry
 from bringup.kernel.records import Record
-from bringup.readers.known.signatures import SIGNATURES, Sourced, entries
+from bringup.readers.known.tables import Sourced, entries
 
 _NVLINK_5 = range(144, 151)  # each line says whether it is fatal
 _RECOVERY = 154  # the action that a GPU asks for has changed
@@ -70,7 +71,7 @@ def event(name: str) -> Event | None:
     if name in TABLE.without_a_number:
         words, asks = TABLE.without_a_number[name]
         return Event(words, asks)
-    if (sign := SIGNATURES.get(f"kernel.{name}")) is not None:
+    if (sign := registry.called(registry.SIGNATURES).get(f"kernel.{name}")) is not None:
         return Event(name, sign.do, warns=True, means=sign.cause)
     match = _NUMBERED.fullmatch(name)
     if match is None:

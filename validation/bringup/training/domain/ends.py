@@ -16,7 +16,8 @@ from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.plan.phases import EXIT_CODE, RANK_FINISHED
 from bringup.kernel.plan.subjects import JOB, nodes_of, rank_subjects, scale_name
 from bringup.kernel.records import Observation, Run, Value
-from bringup.readers.launcher import LOST_PEERS, NODE_FAILURE
+from bringup.readers.launcher import LOST_PEERS
+from bringup.readers.srun import NODE_FAILURE
 
 FINISHED, REFUSED = "finished", "refused: "
 GOT_SIGTERM = "the job got SIGTERM, so its ranks ended"  # preemption, scancel: training/slurm/attempt.sh

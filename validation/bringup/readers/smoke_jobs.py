@@ -1,0 +1,72 @@
+"""What Slurm answered about the jobs of smoke, and what they printed."""
+
+import re
+from collections import Counter
+
+from bringup.kernel.facts.parser_result import Parsed
+from bringup.readers.slurm import field_of
+
+
+def ping(text: str, where: str) -> Parsed:
+    """Read `scontrol ping`: is the primary controller up?"""
+    parsed = Parsed()
+    text = "\n".join(parsed.whole_lines(text, where))
+    match = re.search(r"^Slurmctld\(primary\) at \S+ is (\w+)$", text, re.MULTILINE)
+    if match is None:
+        return parsed.note(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
+    line = text.count("\n", 0, match.start()) + 1
+    return parsed.saw("smoke.controller", "job", match[1], "text", f"{where}:{line}")
+
+
+_FIELDS = ("JobState", "ExitCode", "SubmitTime", "StartTime", "EndTime")
+# field of `scontrol show job` -> column of `sacct`
+ACCOUNTED = {field: field.removeprefix("Job").removesuffix("Time") for field in _FIELDS}
+_OF_SLURM = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")  # ends that say nothing about what the job was for
+
+
+def ended_job(text: str, where: str, *, name: str) -> Parsed:
+    """Read an ended job: a line of `scontrol -o show job`, or the table with a header that `sacct -X -P` prints. Times
+    are Slurm's, to the second."""
+    parsed, known, line = Parsed(), dict[str, str | None](), 1
+    rows = parsed.whole_lines(text, where)
+    if rows and rows[0].startswith("JobId="):
+        known = {field: field_of(rows[0], field) for field in ACCOUNTED}
+    elif len(rows) == 2 and rows[0].startswith("JobID|"):
+        line, cells = 2, dict(zip(rows[0].split("|"), rows[1].split("|"), strict=False))
+        # CANCELLED by 1000
+        known = {field: cells.get(column, "").partition(" ")[0] or None for field, column in ACCOUNTED.items()}
+    if (state := known.get("JobState")) is None:
+        return parsed.note(f"{where}: not a job of `scontrol -o show job` or `sacct -X -P`: {text[:60]!r}")
+    why = f"Slurm ended the job: {state}" if state in _OF_SLURM else None
+    for field, value in known.items():
+        if value is not None:
+            quantity = f"smoke.{name}.{'state' if field == 'JobState' else field}"
+            parsed.saw(quantity, "job", None if why else value, "text", f"{where}:{line}", why)
+    return parsed
+
+
+def bad_exit(text: str, where: str) -> Parsed:
+    """Read `n0 began`, and `n0 survived` of a task that outlived the failed one. Each node must begin two tasks."""
+    parsed = Parsed()
+    tasks = Counter(re.findall(r"^(?: *\d+: )?(\S+) (began|survived)$", text, re.MULTILINE))
+    if not tasks:
+        parsed.note(f"{where}: no task began")
+    for node in sorted({node for node, _ in tasks}):
+        began, survived = tasks[node, "began"], tasks[node, "survived"]
+        why = f"{began} of 2 tasks began" if began < 2 else None
+        parsed.saw("smoke.bad_exit", node, None if why else survived, "count", where, why)
+    return parsed
+
+
+def node_of(line: str) -> str | None:
+    """Return the node that a task in a line names."""
+    match = re.fullmatch(r"(\S+) (?:began|survived)", line)
+    return match[1] if match else None
+
+
+def requeue(text: str, where: str) -> Parsed:
+    """Read `n0 restarts 0` from the first attempt, `n1 restarts 1` from the next one."""
+    counts = [int(count) for count in re.findall(r"^\S+ restarts (\d{1,9})$", text, re.MULTILINE)]
+    if counts:
+        return Parsed().saw("smoke.requeue", "job", max(counts), "count", where)
+    return Parsed().note(f"{where}: no attempt began")
