@@ -22,8 +22,7 @@ from pathlib import Path
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Playbook, Run, Verdicts, read_record
 from bringup.kernel.results import REPOSITORY
-from bringup.report import collection, document, text, view
-from bringup.report.charts import sheet
+from bringup.report import collection, document, figures, text, view
 from bringup.training.comparison import sidebyside
 from bringup.training.comparison.entries import Entry
 from bringup.training.records import RunArgs, TrainMetrics
@@ -50,7 +49,7 @@ def of_the_whole_run(recorded: Path = RECORDED) -> dict[Path, str]:
     with judged(recorded) as gathered:
         [scaling] = [run.folder for run in gathered.judged if run.run.phase == "nccl_scaling"]
         text = document.playbook(
-            gathered, lambda path: curves.name if path == scaling / sheet.NAMES["Bus bandwidth over size"] else None
+            gathered, lambda path: curves.name if path == scaling / figures.NAMES["Bus bandwidth over size"] else None
         )
         return {recorded / "report.md": text, curves: (scaling / curves.name).read_text(encoding="utf-8")}
 
@@ -64,7 +63,7 @@ def judged(recorded: Path) -> Iterator[collection.Collection]:
             archive.extractall(folder)  # noqa: S202  # our own record, whose sums are checked
         gathered = collection.gather(sorted(Path(folder).glob("validation/results/playbook/*")))
         for run in gathered.judged:
-            sheet.draw(run)
+            figures.draw(run)
         yield gathered
 
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from bringup.kernel.judge import Judged
 from bringup.kernel.records import Observation
+from bringup.report import figures
 from bringup.report.charts import sampled, sheet
 from bringup.report.charts.drawing import Drawing, Series, lines
 from bringup.training.records.folder import TrainingRecords
@@ -35,14 +36,14 @@ def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
     of_size = [(scale, *of_one) for scale in ("1-node", "2-nodes") for of_one in zip(SIZES, (0.1, 1.0), strict=True)]
     speeds = [observed(f"nccl.all_reduce.busbw@{size}", scale, speed) for scale, size, speed in of_size]
     samples = (FIXTURES / "monitor.csv").read_text()
-    drawn = sheet.draw(judged(tmp_path, *speeds, observed("pair.bandwidth", "n0->n1", 4.0), samples=samples))
+    drawn = figures.draw(judged(tmp_path, *speeds, observed("pair.bandwidth", "n0->n1", 4.0), samples=samples))
     assert [name for _, name in drawn] == ["curves.svg", "pairs.svg", "timelines.svg"]
     for title, name in drawn:
         root = ElementTree.parse(tmp_path / name).getroot()
         assert (root.tag, root.findtext(f"{SVG}title")) == (f"{SVG}svg", title)
         assert root.findtext(f"{SVG}desc")
         assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
-        assert sheet.NAMES[title] == name
+        assert figures.NAMES[title] == name
 
 
 @for_each(((None, None),), ((0.0, 0.0),), ((-1.0, -2.0),), ((1e308, 1.7e308),), ((1.0, 1e308),), ((5e-324, 1e-300),))
@@ -52,7 +53,7 @@ def test_no_number_of_the_evidence_ends_a_judgement_and_nothing_is_drawn_from_no
     folder.mkdir()
     curves = [observed(f"nccl.all_reduce.busbw@{size}", "2-nodes", v) for size, v in zip(SIZES, speeds, strict=True)]
     pairs = [observed("pair.bandwidth", pair, v) for pair, v in zip(("n0->n1", "n1->n0"), speeds, strict=True)]
-    drawn = sheet.draw(judged(folder, *curves, *pairs, samples="torn\n"))
+    drawn = figures.draw(judged(folder, *curves, *pairs, samples="torn\n"))
     assert drawn == [] or speeds[0] is not None
     assert [ElementTree.parse(folder / name).getroot().tag for _, name in drawn] == [f"{SVG}svg"] * len(drawn)
 

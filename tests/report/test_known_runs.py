@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
+from bringup.compare import newest
 from bringup.drill import suite
 from bringup.kernel import judge, results
 from bringup.kernel.records import Outcome, Playbook, Step, write_record
@@ -115,7 +116,7 @@ def test_without_a_run_the_newest_trainings_that_are_alike_are_compared(tree: Pa
     single, ddp = a_training(tree, "run_1gpu", days[1]), a_training(tree, "run_ddp_2node", days[2])
     a_training(tree, "run_fsdp_2node", days[0], global_batch=128)
     (a_training(tree, "run_fsdp_1node", days[3]) / "metrics.json").unlink()  # it did not finish
-    assert known_runs.trainings() == [single, ddp]
+    assert newest.trainings() == [single, ddp]
     code, output = answer_of(capsys, "compare")
     assert f"no RUN was named: the newest trainings are {single.name}, {ddp.name}\n" in output
     assert code == 2, "records without evidence are not judged"

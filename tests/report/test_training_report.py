@@ -16,7 +16,7 @@ from bringup.report import document, page, system, write
 from bringup.report.training import chapters as training
 from bringup.report.training import lines as made_of_several
 from bringup.report.training.chapters import NOT_RECORDED
-from bringup.report.training.training_run import layout
+from bringup.report.trainings import layout
 from bringup.training.records import CollectiveTime, Communication, Memory, RunArgs, TrainMetrics
 from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed

@@ -20,7 +20,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import expectation
 from bringup.kernel.plan import scope as plan
 from bringup.readers import curve
-from bringup.report.charts import sheet
+from bringup.report import figures
 from facts import Facts
 from loops import for_each
 from probing import told_by
@@ -142,7 +142,7 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
         times = [fact.subject for fact in run.observations if fact.quantity == "nccl.all_reduce.time@1GiB"]
         assert set(times) == {"1-gpu"}
         assert curve.curves(run.observations) == {}
-        assert sheet.draw(run) == []
+        assert figures.draw(run) == []
         assert seen(run, "nccl.curve") == []
         assert verdicts(folder)["nccl.wrong_values", "1-gpu"] is PASS
 

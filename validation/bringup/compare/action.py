@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bringup.compare import history, learn, lemons, regression, sweep
+from bringup.compare import history, learn, lemons, newest, regression, sweep
 from bringup.kernel import judge, results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
@@ -31,7 +31,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
     if arguments.baseline is not None:
         return _against_baseline(arguments)
     profile = named_profile(arguments.profile)
-    folders = arguments.runs or known_runs.trainings()
+    folders = arguments.runs or newest.trainings()
     if not arguments.runs:
         complain(f"no RUN was named: the newest trainings are {', '.join(folder.name for folder in folders)}")
     runs, varied = _training_runs(folders, profile)

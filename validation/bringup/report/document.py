@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bringup import registry
 from bringup.kernel import results
 from bringup.kernel.answers import answers, stand_ins_of
 from bringup.kernel.characters import many
@@ -15,14 +16,11 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Mark, Observations, Verdicts, read_record
-from bringup.report import collectives, drain, fleet, layers, next_steps, system
-from bringup.report.charts import sheet
+from bringup.report import collectives, drain, figures, fleet, layers, next_steps, system, trainings
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
 from bringup.report.render import render
-from bringup.report.training.chapters import report as report_of_trainings
 from bringup.report.view import View
-from bringup.training.records.folder import TrainingRecords
 
 AT_THE_HEAD = ("profile", "site", "bringup commit", "opened")  # of the record of the first run
 READ_BESIDE = ("discovery", "nccl_scaling")  # phases whose facts and curves a training is read beside
@@ -51,7 +49,7 @@ def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
     unseen = stand_ins_of(claim for each in answers([judged]) for claim in each.claims if claim.mark is Mark.NOT_PROVEN)
     others = of_run.view.not_passed({finding.gate for card in cards for finding in card.findings})
     parts = {"section": of_run, "view": of_run.view, "stand_ins": unseen, "cards": cards, "not_passed": others}
-    return _rendered("report.md.j2", **parts, chapters=report_of_trainings([judged], beside(judged)).chapters)
+    return _rendered("report.md.j2", **parts, chapters=trainings.report([judged], beside(judged)).chapters)
 
 
 def playbook(gathered: Collection, links: Links = nowhere) -> str:
@@ -81,7 +79,7 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
         titles={phase.stem: phase.title for phase in PHASES.values()},
         layers=layers,
         waterfalls=layers.waterfalls(judged),
-        trainings=report_of_trainings(judged),
+        trainings=trainings.report(judged),
         left_to_discovery=["Hardware"] if any(each.inventory for each in before_training) else [],
         excluded=[f"{many(len(excluded), 'check')}, for {many(len(reasons), 'reason')} that the reports name"][
             : len(reasons)
@@ -118,7 +116,7 @@ def _in_short(sections: Sequence[Section]) -> list[Section]:
 
 def _linked(judged: Judged, links: Links) -> list[tuple[str, str]]:
     """Return the figures that lie in its folder."""
-    there = [(title, judged.folder / name) for title, name in sheet.NAMES.items() if (judged.folder / name).is_file()]
+    there = [(title, judged.folder / name) for title, name in figures.NAMES.items() if (judged.folder / name).is_file()]
     return [(title, address) for title, path in there if (address := links(path)) is not None]
 
 
@@ -153,6 +151,6 @@ def _judged_before(folder: Path) -> Judged | None:
         profile = results.load_profile(folder, run)
     except (BringupError, OSError):
         return None
-    records = TrainingRecords(folder)
-    trained = records if PHASES[run.phase].is_training and records.are_whole else None
+    records = registry.called(registry.TRAINING)(folder) if PHASES[run.phase].is_training else None
+    trained = records if records is not None and records.are_whole else None
     return Judged(folder, run, profile, seen.observations, seen.problems, verdicts, trained)

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bringup import registry
 from bringup.kernel.facts import hostlist
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import own, subjects
@@ -17,7 +18,6 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json, grouped
 from bringup.kernel.results import CLOSED, OWN_CHECKS, PROFILE
-from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import layers
 from bringup.report.render import render
 from bringup.report.text import counted, plain, quoted_path, shown_path
@@ -52,7 +52,7 @@ def _is_slow(verdict: Verdict) -> bool:
 
 def _known_signs(judged: Judged) -> list[tuple[Sign, str, str]]:
     signs = grouped((entry[0].signature, entry) for entry in View(judged.run, judged.verdicts, judged.folder).signs)
-    return [entries[0] for signature, entries in signs.items() if signature in SIGNATURES]
+    return [entries[0] for signature, entries in signs.items() if signature in registry.called(registry.SIGNATURES)]
 
 
 def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:

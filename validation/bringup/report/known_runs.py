@@ -14,7 +14,6 @@ from bringup.kernel.facts import hostlist
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import DrillReport, Playbook, Run, Sweep, Verdicts, read_record
 from bringup.report import text
-from bringup.training.records import RunArgs, differing_fields
 
 LAST = "last"
 _NAMED = 3  # runs of a message
@@ -82,44 +81,6 @@ def newest_first() -> list[Known]:
     alone = [known for known in _of_phases() if known.name not in names and not known.name.startswith(longer)]
     shown = [known for known in [*whole, *alone] if known.what != "preflight"]
     return sorted(shown, key=lambda known: (known.at, known.name), reverse=True)
-
-
-def trainings() -> list[Path]:
-    """Find the newest trainings: a playbook or sweep that trained, or, of runs started one by one, the newest of each
-    phase that trained as the newest of all. Raises RunError where there is none."""
-    for known in newest_first():
-        if known.what in ("playbook", "sweep") and _trained(known):
-            return [known.folder]
-        if (like := _args(known)) is not None:
-            return _alike(like)
-    raise RunError("no training that finished is here yet: sbatch training/slurm/run_1gpu.sbatch, then the others")
-
-
-def _trained(known: Known) -> bool:
-    try:
-        runs = results.find([known.folder])
-    except (RecordError, RunError, OSError):
-        return False
-    return any(results.holds(folder, results.METRICS) for folder in runs.folders)
-
-
-def _args(known: Known) -> RunArgs | None:
-    """Read what a phase trained. None: it is none that trained to its end."""
-    if known.what not in PHASES or not results.holds(known.folder, results.METRICS):
-        return None
-    try:
-        return read_record(known.folder / results.RUN_ARGS, RunArgs)
-    except (RecordError, OSError):
-        return None
-
-
-def _alike(like: RunArgs) -> list[Path]:
-    newest: dict[str, Path] = {}
-    for known in newest_first():
-        args = _args(known)
-        if args is not None and not differing_fields(like, args):
-            newest.setdefault(known.what, known.folder)
-    return [newest[stem] for stem in PHASES if stem in newest]
 
 
 def _of_phases() -> Iterator[Known]:

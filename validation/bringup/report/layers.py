@@ -13,8 +13,6 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import nodes_of_scale
 from bringup.kernel.records import Observation, grouped
-from bringup.training.advise import bandwidth
-from bringup.training.records.folder import records_of
 
 PUBLISHED = 21  # bandwidths of known/busbw.yaml, as shares of the line rate: the least and the most
 LITTLE, MOST = 0.8, 1.01  # a layer that keeps less of the one above it loses
@@ -110,27 +108,12 @@ def _inside(judged: Sequence[Judged]) -> list[Layer]:
 
 
 def _in_training(judged: Sequence[Judged], *, across: bool) -> list[Layer]:
-    """Return two layers of the collective that moves most bytes in a step, of two runs of the faster one: what the
-    network gives to messages of its size, and what the step gets."""
-    known = [
-        (collective, each)
-        for each in judged
-        if (records := records_of(each)) is not None and records.metrics.communication is not None
-        for collective in records.metrics.communication.collectives
-        if (collective.over != "node" and len(each.run.nodes) > 1) is across
-    ]
-    if not known:
-        return [Layer("in a step of a training", None, "", f"a training {'across nodes' if across else 'on one node'}")]
-    most, run = max(known, key=lambda pair: (pair[0].sent_bytes, pair[0].busbw_gb_per_s))
-    curves = bandwidth.measured([each for each in judged if each.run.phase == "nccl_scaling"])
-    speed = curves.bus(most.operation, len(run.run.nodes), most.message_bytes)
-    alone = speed.gbps if isinstance(speed, bandwidth.Speed) else None
-    size = f"messages of {most.message_bytes / 2**20:.3g} MiB"
-    title = PHASES[run.run.phase].title
-    return [
-        Layer(f"{most.operation} of {size}, as in a step", alone, "the size of messages", PHASES["nccl_scaling"].title),
-        Layer(f"the same inside a step: {title}", most.busbw_gb_per_s, "ranks that come late, work beside it", ""),
-    ]
+    if any(each.training is not None for each in judged):
+        from bringup.report.training import step_layers
+
+        if known := step_layers.of_steps(judged, across=across):
+            return known
+    return [Layer("in a step of a training", None, "", f"a training {'across nodes' if across else 'on one node'}")]
 
 
 def _values(judged: Sequence[Judged], gate: str) -> dict[str, float]:

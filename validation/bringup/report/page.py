@@ -1,6 +1,8 @@
 """One self-contained HTML page of everything a set of runs says: `bringup report`. At its top the six questions, a tile
 each; then a section for each run."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import textwrap
@@ -9,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.kernel.answers import in_words, stand_ins_of
@@ -20,18 +23,15 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import QUESTION_NAMES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Answer, Mark, Outcome, Verdict, grouped, time_of
-from bringup.report import drain, fleet, layers, next_steps, system, text
-from bringup.report.charts import bandwidth, pairs, sampled, training
-from bringup.report.charts.drawing import Drawing
+from bringup.report import drain, figures, fleet, layers, next_steps, system, text, trainings
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
 from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
-from bringup.report.training.chapters import report as report_of_trainings
-from bringup.report.training.conclusions import entry_of
 from bringup.report.view import View
-from bringup.training.comparison import recommend
-from bringup.training.records.folder import records_of
+
+if TYPE_CHECKING:
+    from bringup.report.charts.drawing import Drawing
 
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
@@ -56,18 +56,22 @@ class Section:
     @cached_property
     def curves(self) -> list[Drawing]:
         """Return bandwidth over size."""
-        return bandwidth.draw(self.judged.observations, self.judged.profile)
+        return figures.over_size(self.judged)
 
     @cached_property
     def between(self) -> list[Drawing]:
         """Return bandwidth between nodes."""
-        return pairs.draw(self.judged.observations, self.judged.run.nodes, self.judged.verdicts.verdicts)
+        return figures.between_nodes(self.judged)
 
     @cached_property
     def drawings(self) -> list[Drawing]:
         """Return all other figures."""
-        entry = entry_of(self.judged)
-        return sampled.draw(self.judged) + ([] if entry is None else training.of_ranks(entry))
+        drawn = figures.sampled(self.judged)
+        if self.judged.training is not None:
+            from bringup.report.training import on_page
+
+            drawn += on_page.of_ranks(self.judged)
+        return drawn
 
     @cached_property
     def counts(self) -> dict[Outcome, int]:
@@ -139,8 +143,12 @@ def render(collection: Collection, links: Links = nowhere) -> str:
         for index, judged in enumerate(collection.judged)
     ]
     shown = [fact for fact in facts if fact.what not in system.TABLE.where_nodes_differ]
-    trained = report_of_trainings(collection.judged, varied=collection.varied)
-    compared = trained.compared
+    trained = trainings.report(collection.judged, varied=collection.varied)
+    of_page: dict[str, object] = {"deciding": [], "advice": None}
+    if trained.compared is not None:
+        from bringup.report.training import on_page
+
+        of_page = on_page.of_compared(trained.compared)
     node_rows, clean_rows = fleet.rows(nodes)
     return rendered(
         "page.html.j2",
@@ -170,7 +178,7 @@ def render(collection: Collection, links: Links = nowhere) -> str:
         waterfalls=layers.waterfalls(collection.judged),
         timeline=timeline(sections),
         fabric=_fabric(sections),
-        rails=bandwidth.against_floors(collection.verdicts),
+        rails=figures.against_floors(collection.verdicts),
         search_hash=base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
         absent=[(PHASES[gap.phase].title if gap.phase in PHASES else gap.phase, gap.why) for gap in collection.absent],
         left_out=collection.left_out,
@@ -179,8 +187,7 @@ def render(collection: Collection, links: Links = nowhere) -> str:
         keep_away=drain.keep_away(collection.judged, nodes),
         commands=next_steps.commands(collection),
         training=trained,
-        deciding=training.deciding([row.entry for row in compared.rows]) if compared is not None else [],
-        advice=recommend.recommend(compared) if compared is not None else None,
+        **of_page,
     )
 
 
@@ -213,7 +220,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         return ", ".join(dict.fromkeys(values))
 
     seconds = sum(value for value in collection.seconds.values() if value is not None)
-    torch = [records.metrics.torch for run in collection.judged if (records := records_of(run)) is not None]
+    torch = [run.training.torch for run in collection.judged if run.training is not None]
     lines = [
         ("nodes", listed(nodes)),
         ("GPUs of a node, as requested", str(max((run.gpus_per_node for run in runs), default=""))),

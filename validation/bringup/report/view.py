@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
+from bringup import registry
 from bringup.kernel.answers import in_words, number_of
 from bringup.kernel.facts import hostlist
 from bringup.kernel.facts.names import listed, shortened
@@ -20,10 +21,9 @@ from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
 from bringup.kernel.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts, grouped
-from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import collectives, text
 from bringup.report.render import render
-from bringup.report.training.training_run import layout
+from bringup.report.trainings import layout
 
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two
@@ -183,7 +183,7 @@ class View:
     def signs(self) -> Iterator[tuple[Sign, str, str]]:
         """Yield each with its cause, and what to do about it."""
         for sign in self.verdicts.signs:
-            known = SIGNATURES.get(sign.signature)
+            known = registry.called(registry.SIGNATURES).get(sign.signature)
             yield (sign, "unknown to this version", "") if known is None else (sign, known.cause, known.do)
 
 

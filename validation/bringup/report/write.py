@@ -9,8 +9,7 @@ from bringup.kernel import judge, results
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Observations, Outcome
-from bringup.report import document, terminal, view
-from bringup.report.charts import sheet
+from bringup.report import document, figures, terminal, view
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -23,7 +22,7 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     """
     judged = judge.judge_folder(folder, profile)
     try:
-        written = document.run(judged, sheet.draw(judged))
+        written = document.run(judged, figures.draw(judged))
         observations = Observations(observations=judged.observations, problems=judged.problems)
         results.save_judgement(folder, observations, judged.verdicts, written)
     except OSError as error:

@@ -18,13 +18,16 @@ Function = Callable[[Parsed, Seen, Run], None]
 
 
 class Training(Protocol):
-    """What is asked here of the records of a training: whether both can be read, and its measured steps."""
+    """What others ask of the records of a training: whether both can be read, its measured steps, its torch."""
 
     @property
     def are_whole(self) -> bool: ...
 
     @property
     def steps(self) -> Windows | None: ...
+
+    @property
+    def torch(self) -> str: ...
 
 
 def read_run(folder: Path, run: Run, training: Training | None, seal: Seal | None) -> tuple[Parsed, Seen]:

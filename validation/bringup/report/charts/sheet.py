@@ -6,17 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.kernel.characters import for_xml
-from bringup.kernel.judge import Judged
 from bringup.kernel.records import files
-from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts.drawing import CHARACTER, LINE, Drawing
 from bringup.report.render import render
 
-NAMES = {
-    "Bus bandwidth over size": "curves.svg",
-    "Bandwidth between nodes": "pairs.svg",
-    "What the monitor sampled": "timelines.svg",
-}
 _WIDTH = 1300.0  # of a sheet of several
 _MARGIN, _HEADING = 20.0, 24.0
 
@@ -31,20 +24,6 @@ class Placed:
     @property
     def bottom(self) -> float:
         return self.y + (self.note[-1][0] if self.note else self.drawing.height)
-
-
-def draw(judged: Judged) -> list[tuple[str, str]]:
-    """Draw figures into the run's folder; they judge nothing. Return (title, file name) of each; none where there is
-    nothing to draw."""
-    drawn = (
-        bandwidth.draw(judged.observations, judged.profile),
-        pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts),
-        sampled.draw(judged),
-    )
-    known = [(title, name, drawings) for (title, name), drawings in zip(NAMES.items(), drawn, strict=True) if drawings]
-    for title, name, drawings in known:
-        save(judged.folder / name, title, drawings)
-    return [(title, name) for title, name, _ in known]
 
 
 def svg(title: str, drawings: Sequence[Drawing]) -> str:

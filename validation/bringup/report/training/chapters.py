@@ -2,32 +2,17 @@
 follows from verdicts. Every line is read from records and evidence; what they do not hold has no line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
 from bringup.report.training import conclusions, lines
 from bringup.report.training.conclusions import Compared
-from bringup.report.training.training_run import Trained, layout, trained, words
+from bringup.report.training.training_run import Trained, trained, words
+from bringup.report.trainings import Chapter, Report, layout
 from bringup.training.comparison import sidebyside
 
 NOT_RECORDED = "not recorded"
 METRICS = "Metrics"
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """Lines with a value for each run, then sentences about all of them."""
-
-    title: str
-    lines: list[tuple[str, list[str]]] = field(default_factory=list)
-    sentences: list[str] = field(default_factory=list)
-    header: tuple[str, str] = ("what", "value")
-
-    @property
-    def alike(self) -> list[tuple[str, str]]:
-        """Return lines that say the same of all runs."""
-        return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1]
 
 
 def _read(trained: Trained, source: str) -> str | None:
@@ -77,23 +62,6 @@ def chapters(runs: Sequence[Trained], compared: Compared, with_others: Compared)
         Chapter("Assessment", sentences=conclusions.assessment(runs)),
     ]
     return [chapter for chapter in every if chapter.lines or chapter.sentences]
-
-
-@dataclass(frozen=True)
-class Report:
-    """Names of the runs, which are those of the values of each line. No chapter: no training finished. compared: None
-    where nothing can be; the note says why, or what the columns mean."""
-
-    names: list[str]
-    chapters: list[Chapter]
-    compared: sidebyside.SideBySide | None
-    note: str
-
-    @property
-    def columns(self) -> tuple[list[str], list[list[str]]]:
-        """Return a column per run, as `bringup compare` shows them: the head, and the lines in which they differ."""
-        head, lines = ([], []) if self.compared is None else self.compared.columns
-        return head, [line for line in lines if len(set(line[1:])) > 1]
 
 
 def report(judged: Sequence[Judged], beside: Sequence[Judged] = (), varied: Sequence[str] = ()) -> Report:

@@ -9,7 +9,8 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, Verdict, grouped
 from bringup.report import text
-from bringup.report.training.training_run import Trained, layout
+from bringup.report.training.training_run import Trained
+from bringup.report.trainings import layout
 from bringup.training.comparison import entries, recommend, sidebyside
 from bringup.training.records import TrainMetrics
 

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from statistics import fmean
 
 from bringup.kernel.facts.names import shortened
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
-from bringup.kernel.records import Observation, Record, known
+from bringup.kernel.records import Observation
 from bringup.readers import curve, monitor
 from bringup.report import system
 from bringup.training.advise import bandwidth
@@ -61,20 +61,6 @@ def _amount(size: float) -> str:
     """Bytes in words: `0.2 kB`, `3.1 MB`, `2 GB`."""
     unit, factor = next((each for each in (("GB", 1e9), ("MB", 1e6)) if size >= each[1] / 10), ("kB", 1e3))
     return f"{size / factor:.3g} {unit}"
-
-
-class Layout(Record):
-    """What the report shows: known/training_report.yaml."""
-
-    chapters: dict[str, dict[str, str | list[str]]]  # chapter -> line -> sources
-    not_on_a_cpu: list[str]
-    confirmed: list[str]
-    when: dict[str, str]
-
-
-@cache
-def layout() -> Layout:
-    return known("training_report", Layout)
 
 
 @dataclass(frozen=True)
