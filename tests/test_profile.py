@@ -85,7 +85,7 @@ def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
     ),
     (
         GOOD + "not_applicable:\n  - gate: nccl.gdr\n    reason: a test\n  - gate: nccl.nick\n    reason: a test\n",
-        r"here.yaml:10: not_applicable\.1\.gate: no gate is called nccl\.nick; did you mean nccl\.nics\?",
+        r"here.yaml:10: not_applicable\.1\.gate\.0: no gate is called nccl\.nick; did you mean nccl\.nics\?",
     ),
     (
         not_here("[fabric.*,\n      nccl.nick.*]"),

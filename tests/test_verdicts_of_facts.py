@@ -7,7 +7,7 @@ from bringup.kernel.plan.expectation import Expectation
 from bringup.kernel.plan.profile import Profile, load
 from bringup.kernel.records import Kind, Outcome, SiteUsed, Verdict
 from bringup.kernel.records.base import worst_of_run
-from bringup.readers.files import rounds_of_pairs
+from bringup.readers.scripts import rounds_of_pairs
 from factory import a_run, a_verdict
 from loops import for_each
 

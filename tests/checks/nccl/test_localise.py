@@ -11,7 +11,7 @@ from bringup.domains.next_round import most_rounds, next_round
 from bringup.kernel import judge
 from bringup.kernel.plan import profile
 from bringup.kernel.records import Kind
-from bringup.readers.files import rounds_of_pairs
+from bringup.readers.scripts import rounds_of_pairs
 from factory import a_run
 from loops import for_each
 from runs_for_tests import FAIL, OPEN, as_read, parsed_of

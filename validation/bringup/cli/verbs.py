@@ -219,7 +219,6 @@ _OWN: dict[str, dict[str, Verb]] = {
     },
 }
 _FILES = {BEFORE: "before", RUN: "running", READ: "reading", FOR_SCRIPTS: "for_scripts"}
-_WRITE = ("report", "ticket")  # of READ: reporting.py
 
 
 def _known() -> Iterator[tuple[str, Known]]:
@@ -229,8 +228,7 @@ def _known() -> Iterator[tuple[str, Known]]:
     for module, table in [*own, *tables]:
         for group, verbs in table.items():
             for name, declared in verbs.items():
-                of = "bringup.cli.reporting" if name in _WRITE else module
-                yield name, Known(declared, group, f"{of}:do_{name.replace('-', '_')}")
+                yield name, Known(declared, group, f"{module}:do_{name.replace('-', '_')}")
 
 
 VERBS: Mapping[str, Known] = dict(_known())

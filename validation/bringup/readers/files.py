@@ -1,7 +1,7 @@
 """Which file of raw/ is read by what: one table, and the logs of NCCL, whose files are read together."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +10,6 @@ from bringup.kernel.facts import facts, speakers
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import RAW, File, Reader, read_text
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.plan.rounds import ROUND, link_name
 from bringup.kernel.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
 from bringup.kernel.plan.variants import COLLECTIVE, VARIANTS
 from bringup.kernel.records import Run
@@ -18,7 +17,6 @@ from bringup.kernel.records import Run
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see scale_of_file
 _RANK = r"rank(?P<rank>\d{1,9})"
 _VARIANT = rf"variant_(?P<variant>{'|'.join(variant.name for variant in VARIANTS)})-{_SCALE}"
-_PAIRS = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
 
 
 def _read(reader: str, *given: object, **named: object) -> Parsed:
@@ -26,11 +24,9 @@ def _read(reader: str, *given: object, **named: object) -> Parsed:
     return cast(Parsed, registry.called(f"bringup.readers.{reader}")(*given, **named))
 
 
-def _alone(reader: str | Callable[[str, str], Parsed]) -> Reader:
+def _alone(reader: str) -> Reader:
     """For a file whose name says nothing that its reader has to know."""
-    if isinstance(reader, str):
-        return lambda file: _read(reader, file.text, file.where)
-    return lambda file: reader(file.text, file.where)
+    return lambda file: _read(reader, file.text, file.where)
 
 
 def _reserved(run: Run) -> list[str]:
@@ -123,47 +119,11 @@ def _exit_code(file: File) -> Parsed:
     return Parsed().note(f"{file.where}: not an exit code: {file.text[:40]!r}")
 
 
-def _not_opened(text: str, where: str) -> Parsed:
-    """Return the reason why the script did not open its run, recorded by `bringup run`."""
-    why = text.strip() or "its script did not open it"
-    return Parsed().saw("run.closed", "job", None, "flag", f"{where}:1", why)
-
-
-def _parts_left_out(text: str, where: str) -> Parsed:
-    """Return the parts of smoke that its user did not want (BRINGUP_SMOKE_PARTS)."""
-    parsed = Parsed()
-    for number, part in enumerate(text.split(), start=1):
-        parsed.saw("run.part_left_out", "job", part, "text", f"{where}:{number}")
-    return parsed
-
-
-def rounds_of_pairs(text: str, where: str) -> Parsed:
-    """Read `n0,n3 n1,n2` -> n0--n3 and n1--n2: a round, written before it is measured. An empty line is one without
-    pairs."""
-    parsed = Parsed()
-    for number, line in enumerate(parsed.whole_lines(text, where), start=1):
-        if line and not _PAIRS.fullmatch(line):
-            parsed.note(f"{where}:{number}: not a round of pairs: {line[:60]!r}")
-            continue
-        for pair in line.split():
-            first, _, second = pair.partition(",")
-            parsed.saw(ROUND, link_name((first, second)), number, "count", f"{where}:{number}")
-    return parsed
-
-
 def _step(file: File) -> Parsed:
     """Report a damaged list of the tasks of a step. Good ones are read with the files of their step."""
     if speakers.step(file.text, file.run.ran_on) is not None:
         return Parsed()
     return Parsed().note(f"{file.where}: not TASKS NODE,NODE… of this run: nothing of {file.name['step']} counts")
-
-
-def _starts(text: str, where: str) -> Parsed:
-    """Read how many ranks a start had, and its seconds (infrastructure-validation/scripts/nccl_scaling.sh)."""
-    parsed = Parsed()
-    for number, match in enumerate(re.finditer(r"^(\d{1,9}) (\d{1,9}\.\d)$", text, re.MULTILINE), start=1):
-        parsed.saw("nccl.start.seconds", "job", float(match[2]), "s", f"{where}:{number}", match[1])
-    return parsed
 
 
 FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
@@ -174,8 +134,8 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"cgroup\.conf": _alone("slurm:cgroup_conf"),
     r"mpi-list\.txt": _alone("slurm:mpi_list"),
     r"ping\.txt": _alone("smoke_jobs:ping"),
-    r"not-opened\.txt": _alone(_not_opened),
-    r"parts-left-out\.txt": _alone(_parts_left_out),
+    r"not-opened\.txt": _alone("scripts:not_opened"),
+    r"parts-left-out\.txt": _alone("scripts:parts_left_out"),
     r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: _read(
         "smoke_jobs:ended_job", file.text, file.where, name=file.name["job"].replace("-", "_")
     ),
@@ -190,8 +150,8 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     rf"(?P<step>[a-z_]+-{_SCALE})\.rc": _exit_code,
     rf"{_VARIANT}\.jsonl": _of_variant(_facts),
     rf"{_VARIANT}\.txt": _of_variant(_nccl_tests),
-    r"rounds\.txt": _alone(rounds_of_pairs),
-    r"starts\.txt": _alone(_starts),
+    r"rounds\.txt": _alone("scripts:rounds_of_pairs"),
+    r"starts\.txt": _alone("scripts:starts"),
     r"monitor\.csv": _samples,
     r"dcgm-(?P<node>.+)\.json": _of_node("dcgm:parse"),
     r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node("topology:parse"),

@@ -1,4 +1,4 @@
-"""The figures of a run, each from the evidence that it needs. What draws is loaded where there is some."""
+"""The figures of a run, each from the evidence that it needs. What draws one is loaded where there is some."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bringup.kernel.judge import Judged
 from bringup.kernel.records import Verdict
 from bringup.readers import curve
+from bringup.registry import called
 
 if TYPE_CHECKING:
     from bringup.report.charts.drawing import Drawing
@@ -17,41 +18,30 @@ NAMES = {
     "Bandwidth between nodes": "pairs.svg",
     "What the monitor sampled": "timelines.svg",
 }
-_SAMPLES = "raw/monitor.csv"
 
 
-def over_size(judged: Judged) -> list[Drawing]:
-    """Draw bus bandwidth over size."""
-    if not curve.curves(judged.observations):
-        return []
-    from bringup.report.charts import bandwidth
-
-    return bandwidth.draw(judged.observations, judged.profile)
+def _drawn(chart: str, *given: object) -> list[Drawing]:
+    drawn: list[Drawing] = called(f"bringup.report.charts.{chart}:draw")(*given)
+    return drawn
 
 
-def between_nodes(judged: Judged) -> list[Drawing]:
-    if not any(seen.quantity.startswith("pair.") or "--" in seen.subject for seen in judged.observations):
-        return []
-    from bringup.report.charts import pairs
-
-    return pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts)
+def over_size(run: Judged) -> list[Drawing]:
+    return _drawn("bandwidth", run.observations, run.profile) if curve.curves(run.observations) else []
 
 
-def sampled(judged: Judged) -> list[Drawing]:
-    """Draw what the monitor sampled."""
-    if not (judged.folder / _SAMPLES).is_file():
-        return []
-    from bringup.report.charts import sampled
+def between_nodes(run: Judged) -> list[Drawing]:
+    is_measured = any(seen.quantity.startswith("pair.") or "--" in seen.subject for seen in run.observations)
+    return _drawn("pairs", run.observations, run.run.nodes, run.verdicts.verdicts) if is_measured else []
 
-    return sampled.draw(judged)
+
+def sampled(run: Judged) -> list[Drawing]:
+    return _drawn("sampled", run) if (run.folder / "raw/monitor.csv").is_file() else []
 
 
 def against_floors(verdicts: Sequence[Verdict]) -> Drawing | None:
-    if not any(verdict.gate.startswith("nccl.") for verdict in verdicts):
-        return None
-    from bringup.report.charts import bandwidth
-
-    return bandwidth.against_floors(verdicts)
+    is_measured = any(verdict.gate.startswith("nccl.") for verdict in verdicts)
+    drawn: Drawing | None = called("bringup.report.charts.bandwidth:against_floors")(verdicts) if is_measured else None
+    return drawn
 
 
 def draw(judged: Judged) -> list[tuple[str, str]]:
@@ -60,7 +50,5 @@ def draw(judged: Judged) -> list[tuple[str, str]]:
     drawn = over_size(judged), between_nodes(judged), sampled(judged)
     known = [(title, name, drawings) for (title, name), drawings in zip(NAMES.items(), drawn, strict=True) if drawings]
     for title, name, drawings in known:
-        from bringup.report.charts import sheet
-
-        sheet.save(judged.folder / name, title, drawings)
+        called("bringup.report.charts.sheet:save")(judged.folder / name, title, drawings)
     return [(title, name) for title, name, _ in known]

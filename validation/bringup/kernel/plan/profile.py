@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from bringup.kernel.characters import many
 from bringup.kernel.errors import FileError
@@ -36,38 +36,25 @@ class Workload(Record):
 class Excluded(Record):
     """What has no meaning in this profile: a gate, a pattern of names with `*`, or a list of both; except some."""
 
-    gate: str | list[str]
+    gate: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
     except_: list[str] = Field(default_factory=list, alias="except")
     reason: str = Field(min_length=1)
 
-    @property
-    def names(self) -> list[str]:
-        return [self.gate] if isinstance(self.gate, str) else self.gate
 
-
-class _Expected(Record):
-    """What a profile says, beside what is not applicable."""
+class Profile(Record):
+    """`validation/profiles/<name>.yaml`. `extends` names profiles; each adds to or replaces the entries of those before
+    it, and this one comes last."""
 
     schema_version: Literal[1]
     name: str
     description: str = Field(min_length=1)
     extends: str | Annotated[list[str], Field(min_length=1)] | None = None
     expect: dict[str, Expectation] = Field(default_factory=dict)  # gate id -> expectation
+    not_applicable: list[NotApplicable] = Field(default_factory=list)
     machine: Machine = Machine()
     workload: Workload | None = None  # None: the tiny model, which shows that the strategies work
     recognised: str | None = None  # of `auto` after a discovery: what its numbers are of (domains/auto.py)
     own: Profile | None = None  # of one that extends `auto`: what it says itself
-
-
-class _File(_Expected):
-    not_applicable: list[Excluded] = Field(default_factory=list)
-
-
-class Profile(_Expected):
-    """`validation/profiles/<name>.yaml`. `extends` names profiles; each adds to or replaces the entries of those before
-    it, and this one comes last."""
-
-    not_applicable: list[NotApplicable] = Field(default_factory=list)  # one for each gate
 
     @property
     def is_open(self) -> bool:
@@ -91,6 +78,10 @@ class Profile(_Expected):
         if applied.value is None:
             return Applied(None, f"profile {self.name} gives no {gate} on {many(nodes, 'node')}: {applied.why}")
         return applied
+
+
+class _File(Profile):
+    not_applicable: list[Excluded] = Field(default_factory=list)  # type: ignore[assignment]
 
 
 def names() -> list[str]:
@@ -133,7 +124,7 @@ def parse(text: str, where: str, *, strict: bool = True) -> Profile:
 
 def _each_gate(entries: Iterable[Excluded]) -> list[NotApplicable]:
     """Return an entry for each gate. What names a gate counts more than what matches it."""
-    named = sorted(((name, entry) for entry in entries for name in entry.names), key=lambda each: "*" not in each[0])
+    named = sorted(((name, entry) for entry in entries for name in entry.gate), key=lambda each: "*" not in each[0])
     reasons = {gate: entry.reason for name, entry in named for gate in _called(name) if gate not in entry.except_}
     return [NotApplicable(gate=gate, reason=reason) for gate, reason in reasons.items()]
 
@@ -203,7 +194,7 @@ class _Wrong(NamedTuple):
         return f"{'.'.join(map(str, self.at))}: {self.says}"
 
 
-def _wrong_words(profile: _Expected) -> Iterator[_Wrong]:
+def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
     """Texts that no gate can observe, for example a name that NCCL prints instead of a class of transport."""
     for gate in transports.GATES:
         entry = profile.expect.get(gate)
@@ -215,11 +206,10 @@ def _wrong_words(profile: _Expected) -> Iterator[_Wrong]:
 def _of_no_gate(file: _File) -> Iterator[_Wrong]:
     """Names in what is not applicable that no gate has, patterns that match none, exceptions from nothing."""
     for place, entry in enumerate(file.not_applicable):
-        known, at = {gate for name in entry.names for gate in _called(name)}, ("not_applicable", place)
-        for index, name in enumerate(entry.names):
+        known, at = {gate for name in entry.gate for gate in _called(name)}, ("not_applicable", place)
+        for index, name in enumerate(entry.gate):
             if GATES.keys().isdisjoint(_called(name)):
-                key = ("gate",) if isinstance(entry.gate, str) else ("gate", index)
-                yield _Wrong((*at, *key), _no_gate(name))
+                yield _Wrong((*at, "gate", index), _no_gate(name))
         for index, name in enumerate(entry.except_):
             if name not in known:
                 yield _Wrong((*at, "except", index), f"this entry names no {name}, which it excepts")
