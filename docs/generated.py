@@ -98,7 +98,7 @@ def _profiles() -> list[str]:
     The local cluster names its own profiles: nobody has to choose one.
     """
     rows = []
-    for profile in (load(name) for name in names() if not name.startswith(_OF_THE_LOCAL_CLUSTER)):
+    for profile in (load(name, strict=False) for name in names() if not name.startswith(_OF_THE_LOCAL_CLUSTER)):
         floors = [_floor(profile, nodes) for nodes in _SCALES]
         numbers = [f"{limit:.0f}" for limit in floors] if min(floors) >= 1 else [""]
         rows.append((f"`{profile.name}`", profile.description, ", ".join(numbers)))
