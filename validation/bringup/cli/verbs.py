@@ -219,6 +219,7 @@ _OWN: dict[str, dict[str, Verb]] = {
     },
 }
 _FILES = {BEFORE: "before", RUN: "running", READ: "reading", FOR_SCRIPTS: "for_scripts"}
+_DOCUMENTS = ("report", "ticket")  # of READ: reporting.py
 
 
 def _known() -> Iterator[tuple[str, Known]]:
@@ -228,7 +229,8 @@ def _known() -> Iterator[tuple[str, Known]]:
     for module, table in [*own, *tables]:
         for group, verbs in table.items():
             for name, declared in verbs.items():
-                yield name, Known(declared, group, f"{module}:do_{name.replace('-', '_')}")
+                of = "bringup.cli.reporting" if name in _DOCUMENTS else module
+                yield name, Known(declared, group, f"{of}:do_{name.replace('-', '_')}")
 
 
 VERBS: Mapping[str, Known] = dict(_known())

@@ -9,6 +9,9 @@ from bringup.kernel.facts.parser_result import Parsed, cut, lines
 from bringup.readers import node_states
 from bringup.readers.node_states import Node
 
+_FIELDS = ("JobState", "ExitCode", "SubmitTime", "StartTime", "EndTime")
+# field of `scontrol show job` -> column of `sacct`
+ACCOUNTED = {field: field.removeprefix("Job").removesuffix("Time") for field in _FIELDS}
 _NODE = re.compile(r"^NodeName=(\S+) ")
 
 

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 from bringup.kernel.facts.parser_result import Parsed
-from bringup.readers.slurm import field_of
+from bringup.readers.slurm import ACCOUNTED, field_of
 
 
 def ping(text: str, where: str) -> Parsed:
@@ -18,9 +18,6 @@ def ping(text: str, where: str) -> Parsed:
     return parsed.saw("smoke.controller", "job", match[1], "text", f"{where}:{line}")
 
 
-_FIELDS = ("JobState", "ExitCode", "SubmitTime", "StartTime", "EndTime")
-# field of `scontrol show job` -> column of `sacct`
-ACCOUNTED = {field: field.removeprefix("Job").removesuffix("Time") for field in _FIELDS}
 _OF_SLURM = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")  # ends that say nothing about what the job was for
 
 

@@ -17,8 +17,6 @@ from bringup.kernel.facts.parser_result import lines
 from bringup.kernel.records import SlurmCluster
 from bringup.kernel.results import REPOSITORY
 from bringup.readers import slurm as answers
-from bringup.readers import smoke_jobs
-from bringup.readers.known import pending
 from bringup.readers.node_states import Node
 
 SEPARATOR = "\x1f"  # free text may hold every printable delimiter
@@ -202,6 +200,8 @@ def nodes_in(text: str) -> dict[str, Node]:
 def why_pending(job_id: str, waiting: Job) -> str:
     """Say in plain words why a job waits."""
     concerned: dict[str, Node] = {}
+    from bringup.readers.known import pending  # a table that few need
+
     if pending.is_about_nodes(waiting.reason):
         with contextlib.suppress(SlurmError):  # the controller may not answer: then without the nodes' states
             concerned = nodes(pending.named_nodes(waiting.reason) or ([waiting.nodes] if waiting.nodes else []))
@@ -307,7 +307,7 @@ def ended_job(job_id: str) -> str | None:
         if _FORGOTTEN not in str(error):
             raise
     try:
-        table = accounted(job_id, ["JobID", *smoke_jobs.ACCOUNTED.values()], "--allocations")
+        table = accounted(job_id, ["JobID", *answers.ACCOUNTED.values()], "--allocations")
     except SlurmError:
         return ""
     rows = table.splitlines()
