@@ -8,7 +8,6 @@ from bringup.kernel import judge
 from bringup.kernel.errors import FileError
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import ceiling
-from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.expectation import Share
 from bringup.kernel.plan.profile import Profile, load, parse
 from bringup.kernel.records import Outcome, Verdict, known
@@ -144,4 +143,4 @@ def test_a_share_without_the_facts_of_the_machine_is_refused_before_anything_run
     path = tmp_path / "ours.yaml"
     path.write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: gpu-nodes\n")
     with pytest.raises(FileError, match=r"ours.yaml: expect.sweep.inside.busbw: .* needs machine.gpus_per_node"):
-        profiles.load(str(path))
+        load(str(path))

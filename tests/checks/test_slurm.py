@@ -57,28 +57,22 @@ def audited(text: str, phase: str = "discovery", listed: str = "") -> dict[str, 
     return {seen.quantity: seen.value for seen in add_derived(parsed, a_run(phase)).observations}
 
 
-def test_a_prolog_of_newer_versions_is_numbered_and_without_any_there_is_no_line():
-    lines = [line for line in CONFIGURED.splitlines() if not line.startswith(("Prolog  ", "Epilog  "))]
-    at = next(number for number, line in enumerate(lines) if line.startswith("PrologEpilogTimeout"))
-    none = audited("\n".join([*lines, ""]))
-    assert none["discovery.slurm.prolog"] is none["discovery.slurm.epilog"] is False
-    several = enumerate(("d/*", "second"))
-    lines[at:at] = [f"Prolog[{place}]               = /etc/slurm/{name}" for place, name in several]
-    numbered = audited("\n".join([*lines, ""]))
-    assert (numbered["slurm.config.Prolog"], numbered["discovery.slurm.prolog"]) == ("/etc/slurm/d/*", True)
-
-
 def test_an_answer_without_a_part_says_nothing_of_it_and_another_phase_judges_no_configuration():
     for answers in (audited("ClusterName = x\n"), audited(CONFIGURED, "nccl_scaling")):
         assert not [name for name in answers if name.startswith("discovery.slurm.")]
 
 
 @for_each(
-    # Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own
+    # Slurm 23.11 and later print (null) for none, and number prologs, of which without any there is no line
     *(("MpiDefault", plugin, "mpi_default", True) for plugin in ("none", "(null)", "pmix", "pmix_v4")),
     *(("MpiDefault", plugin, "mpi_default", False) for plugin in ("pmix_v5", "pmi9")),
     *(("TaskPlugin", listed, "task_plugin", listed[-1] == "p") for listed in ("task/a,task/cgroup", "task/cgroups")),
     *(("SlurmdTimeout", f"9{unit}", "slurmd_timeout", s) for unit, s in (("", 9), (" sec", 9), (" min", None))),
+    *(
+        ("Prolog[0]", "/a/*", "prolog", True),
+        ("PrologFlags", "x", "prolog", False),
+        ("EpilogMsgTime", "1", "epilog", False),
+    ),
     *(("HealthCheckProgram", text, "health_check", text == "/bin/x") for text in ("/bin/x", "None", "(null)")),
 )
 def test_a_line_of_the_configuration_says_whether_it_is_set_or_lists_a_word_or_its_number(key, text, gate, value):

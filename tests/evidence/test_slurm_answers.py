@@ -105,14 +105,9 @@ def test_a_reason_that_looks_like_a_state_changes_nothing():
 
 
 @for_each(
-    ("gpu:8", 8),
-    ("gpu:h100:8", 8),
-    ("gpu:h100:8(S:0-1)", 8),
-    ("gpu:a100:4(S:0,1),shard:16", 4),
-    ("(null)", 0),
-    (None, 0),
-    ("nic:2", 0),
-    ("gpu:a:1,gpu:b:2", 3),
+    *((gres, 8) for gres in ("gpu:8", "gpu:h100:8", "gpu:h100:8(S:0-1)")),
+    *((gres, 0) for gres in ("(null)", None, "nic:2")),
+    *(("gpu:a100:4(S:0,1),shard:16", 4), ("gpu:a:1,gpu:b:2", 3)),
 )
 def test_gpus_are_counted_in_every_spelling_of_gres(gres, count):
     assert gpus_of(gres) == count

@@ -16,20 +16,9 @@ import bringup
 import kernel_log
 from bringup.kernel.facts import facts
 from bringup.kernel.facts.parser_result import MOST_CHARACTERS, Parsed, cut, shortened
-from bringup.readers import (
-    dcgm,
-    launcher,
-    monitor,
-    nccl_log,
-    nccl_tests,
-    ras,
-    scripts,
-    slurm,
-    smoke_jobs,
-    srun,
-    topology,
-)
+from bringup.readers import dcgm, launcher, monitor, nccl_log, nccl_tests, ras, slurm, smoke_jobs, srun, topology
 from bringup.readers.known import signs
+from bringup.readers.scripts import rounds_of_pairs
 from factory import a_run
 from loops import for_each
 from tiers import in_test_all
@@ -172,7 +161,7 @@ TABLES: dict[str, Callable[[str, str], object]] = {
     "job": partial(smoke_jobs.ended_job, name="memory"),
     "requeue": smoke_jobs.requeue,
     "bad exit": smoke_jobs.bad_exit,
-    "rounds": scripts.rounds_of_pairs,
+    "rounds": rounds_of_pairs,
     "error file": launcher.error_file,
     "facts": facts.parse,
     "samples": partial(monitor.parse, duration_s=1.0),
