@@ -19,7 +19,7 @@ DOMAINS = {
 }
 """The first part of what `from: computed` names -> its module."""
 
-RISES = "bringup.domains.load:rises"
+RISES, SETTING = "bringup.domains.load:rises", "bringup.domains.slurm:setting"
 TRAINING = "bringup.training.records.folder:TrainingRecords"
 OF_TRAINING, OF_EVIDENCE = "bringup.training.domain.records:of_folder", "bringup.domains.provenance:of_folder"
 """Facts from other files than those of raw/. The second one compares the checksums of what was read."""

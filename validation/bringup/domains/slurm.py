@@ -1,11 +1,34 @@
 """Slurm: its configuration, and what it does with jobs."""
 
+import re
 from contextlib import suppress
 from datetime import datetime
 
-from bringup.kernel.facts.fold import UNSET
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number, numbers
-from bringup.kernel.records import Run
+from bringup.kernel.plan.gate import Gate
+from bringup.kernel.records import Run, Value
+
+_UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
+
+
+def setting(derived: Parsed, gate: Gate, observed: Seen) -> None:
+    """Give what lines of a configuration say: of a flag, whether it lists the word behind `has`, or is set; else the
+    number. Some versions print no line for what is not set: the line behind `of` shows that they were asked."""
+    name, beside = (each.rpartition(".")[2] for each in (gate.fold.facts[0], gate.fold.of or ""))
+    lines = observed.of(gate.fold.facts[0])
+    for line in lines:  # two files may both have it, and both must be right
+        why = f"{name} = {line.value}"
+        derived.saw(gate.id, line.subject, _said(gate, str(line.value)), gate.unit, line.evidence, why)
+    for other in observed.of(gate.fold.of)[-1:] if gate.fold.of and not lines else ():
+        why = f"no line {name} beside {beside}"
+        derived.saw(gate.id, other.subject, _said(gate, ""), gate.unit, other.evidence, why)
+
+
+def _said(gate: Gate, text: str) -> Value | None:
+    if gate.unit != "flag":
+        number = re.match(r"(\d{1,9})(?: sec)?$", text)
+        return int(number[1]) if number else None
+    return text.lower() not in _UNSET if gate.fold.has is None else gate.fold.has in text.lower().split(",")
 
 
 def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -15,7 +38,7 @@ def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
         return
     default, plugins, names = defaults[-1], several[0], several[0].value
     available = f"there are {', '.join(names)}"
-    is_there = str(default.value).lower() in UNSET or str(default.value) in names
+    is_there = str(default.value).lower() in _UNSET or str(default.value) in names
     why = f"MpiDefault = {default.value}; {available}"
     derived.saw("discovery.slurm.mpi_default", "job", is_there, "flag", plugins.evidence, why)
     has_pmix = any(plugin.startswith("pmix") for plugin in names)

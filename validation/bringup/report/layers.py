@@ -108,12 +108,33 @@ def _inside(judged: Sequence[Judged]) -> list[Layer]:
 
 
 def _in_training(judged: Sequence[Judged], *, across: bool) -> list[Layer]:
-    if any(each.training is not None for each in judged):
-        from bringup.report.training import step_layers
+    """Return two layers of the collective that moves most bytes in a step, of two runs of the faster one: what the
+    network gives to messages of its size, and what the step gets."""
+    none = [Layer("in a step of a training", None, "", f"a training {'across nodes' if across else 'on one node'}")]
+    if all(each.training is None for each in judged):
+        return none
+    from bringup.training.advise import bandwidth
+    from bringup.training.records.folder import records_of
 
-        if known := step_layers.of_steps(judged, across=across):
-            return known
-    return [Layer("in a step of a training", None, "", f"a training {'across nodes' if across else 'on one node'}")]
+    known = [
+        (collective, each)
+        for each in judged
+        if (records := records_of(each)) is not None and records.metrics.communication is not None
+        for collective in records.metrics.communication.collectives
+        if (collective.over != "node" and len(each.run.nodes) > 1) is across
+    ]
+    if not known:
+        return none
+    most, run = max(known, key=lambda pair: (pair[0].sent_bytes, pair[0].busbw_gb_per_s))
+    curves = bandwidth.measured([each for each in judged if each.run.phase == "nccl_scaling"])
+    speed = curves.bus(most.operation, len(run.run.nodes), most.message_bytes)
+    alone = speed.gbps if isinstance(speed, bandwidth.Speed) else None
+    size = f"messages of {most.message_bytes / 2**20:.3g} MiB"
+    title = PHASES[run.run.phase].title
+    return [
+        Layer(f"{most.operation} of {size}, as in a step", alone, "the size of messages", PHASES["nccl_scaling"].title),
+        Layer(f"the same inside a step: {title}", most.busbw_gb_per_s, "ranks that come late, work beside it", ""),
+    ]
 
 
 def _values(judged: Sequence[Judged], gate: str) -> dict[str, float]:

@@ -68,9 +68,10 @@ class Section:
         """Return all other figures."""
         drawn = figures.sampled(self.judged)
         if self.judged.training is not None:
-            from bringup.report.training import on_page
+            from bringup.report.charts import training
+            from bringup.report.training.conclusions import entry_of
 
-            drawn += on_page.of_ranks(self.judged)
+            drawn += [] if (entry := entry_of(self.judged)) is None else training.of_ranks(entry)
         return drawn
 
     @cached_property
@@ -146,9 +147,11 @@ def render(collection: Collection, links: Links = nowhere) -> str:
     trained = trainings.report(collection.judged, varied=collection.varied)
     of_page: dict[str, object] = {"deciding": [], "advice": None}
     if trained.compared is not None:
-        from bringup.report.training import on_page
+        from bringup.report.charts import training
+        from bringup.training.comparison import recommend
 
-        of_page = on_page.of_compared(trained.compared)
+        entries = [row.entry for row in trained.compared.rows]
+        of_page = {"deciding": training.deciding(entries), "advice": recommend.recommend(trained.compared)}
     node_rows, clean_rows = fleet.rows(nodes)
     return rendered(
         "page.html.j2",
@@ -220,7 +223,11 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         return ", ".join(dict.fromkeys(values))
 
     seconds = sum(value for value in collection.seconds.values() if value is not None)
-    torch = [run.training.torch for run in collection.judged if run.training is not None]
+    torch = list[str]()
+    if any(run.training is not None for run in collection.judged):
+        from bringup.training.records.folder import records_of
+
+        torch = [records.metrics.torch for run in collection.judged if (records := records_of(run)) is not None]
     lines = [
         ("nodes", listed(nodes)),
         ("GPUs of a node, as requested", str(max((run.gpus_per_node for run in runs), default=""))),

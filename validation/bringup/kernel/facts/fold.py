@@ -7,7 +7,6 @@ Two decisions hold for all of them:
 - Of two nodes the better one is usual. Of an even number of values, the better one of the two in the middle is.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,13 +18,12 @@ from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.subjects import JOB
-from bringup.kernel.records import Observation, Run, Value, grouped
+from bringup.kernel.records import Observation, Run, grouped
 
 ABSENT = "absent"  # as a probe says of a library or a setting that a node lacks
 ASKED_OF_EACH = {"discovery.gpu.": "discovery.gpu.answering"}
 """Names of facts that a probe asks of each device, by how they begin -> the fact that counts these devices. A device
 that does not say one of them is unknown, whatever the check names behind `of`."""
-UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
 ALONE = "no other node was there to compare with"
 
 _NO_FAULT = {  # why Slurm ended a step -> what to do
@@ -258,26 +256,6 @@ def _usual(settings: dict[str, dict[str, str]]) -> dict[str, tuple[str | None, s
     return usual
 
 
-def setting(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """Give what lines of a configuration say: of a flag, whether it lists the word behind `has`, or is set; else the
-    number. Some versions print no line for what is not set: the line behind `of` shows that they were asked."""
-    name, beside = (each.rpartition(".")[2] for each in (gate.fold.facts[0], gate.fold.of or ""))
-    lines = observed.of(gate.fold.facts[0])
-    for line in lines:  # two files may both have it, and both must be right
-        why = f"{name} = {line.value}"
-        derived.saw(gate.id, line.subject, _said(gate, str(line.value)), gate.unit, line.evidence, why)
-    for other in observed.of(gate.fold.of)[-1:] if gate.fold.of and not lines else ():
-        why = f"no line {name} beside {beside}"
-        derived.saw(gate.id, other.subject, _said(gate, ""), gate.unit, other.evidence, why)
-
-
-def _said(gate: Gate, text: str) -> Value | None:
-    if gate.unit != "flag":
-        number = re.match(r"(\d{1,9})(?: sec)?$", text)
-        return int(number[1]) if number else None
-    return text.lower() not in UNSET if gate.fold.has is None else gate.fold.has in text.lower().split(",")
-
-
 Fold = Callable[[Parsed, Gate, Seen, Run], None]
-ALL: tuple[Fold, ...] = (as_is, each, worst, count, against_peers, against_all, alike, setting)
+ALL: tuple[Fold, ...] = (as_is, each, worst, count, against_peers, against_all, alike)
 FOLDS = {fold.__name__.replace("_", "-"): fold for fold in ALL}

@@ -18,16 +18,13 @@ Function = Callable[[Parsed, Seen, Run], None]
 
 
 class Training(Protocol):
-    """What others ask of the records of a training: whether both can be read, its measured steps, its torch."""
+    """What is asked here of the records of a training: whether both can be read, and its measured steps."""
 
     @property
     def are_whole(self) -> bool: ...
 
     @property
     def steps(self) -> Windows | None: ...
-
-    @property
-    def torch(self) -> str: ...
 
 
 def read_run(folder: Path, run: Run, training: Training | None, seal: Seal | None) -> tuple[Parsed, Seen]:
@@ -51,6 +48,8 @@ def derive(observed: Seen, run: Run) -> Parsed:
     for gate in gates:
         if gate.fold.how in fold.FOLDS:
             fold.FOLDS[gate.fold.how](derived, gate, observed, run)
+        elif gate.fold.how == "setting":
+            registry.called(registry.SETTING)(derived, gate, observed)
     if rising := [gate for gate in gates if gate.fold.how in ("rise", "share")]:
         registry.called(registry.RISES)(derived, rising, observed)
     computed = [gate.fold.facts[0] for gate in gates if gate.fold.how == "computed" and gate.fold.facts]

@@ -44,10 +44,6 @@ class TrainingRecords:
             return None
         return {node: (begin, end) for node, (begin, end) in self.metrics.window_unix_s.items()}
 
-    @property
-    def torch(self) -> str:
-        return self.metrics.torch
-
     @cached_property
     def _args(self) -> RunArgs | RecordError:
         return _read(self.folder / RUN_ARGS, RunArgs)
