@@ -58,16 +58,15 @@ def main() -> None:
         rows += [loaded(builds, runs, verb) for verb in ("judge", "report")]
         rows += large(chosen.pairs, builds, chosen.nodes)
     print(f"{'':<40} {'before':>9} {'now':>9} {'ratio':>7}")
-    for what, of_builds in rows:
-        before, now = map(statistics.median, of_builds)
+    for what, (before, now) in ((what, map(statistics.median, of_builds)) for what, of_builds in rows):
         print(f"{what:<40} {before:>9.6g} {now:>9.6g} {now / before:>7.2f}")
     print(f"load at the end {os.getloadavg()[0]:.1f}")
 
 
 def recorded(build: Path, folder: Path) -> Path:
     """Say which commit the build is, and return a recorded discovery of it."""
-    log = ["git", "-C", str(build), "log", "-1", "--format=%h %s"]
-    print(f"{folder.name:<6} {subprocess.run(log, check=True, capture_output=True, text=True).stdout.strip()}")
+    log = subprocess.check_output(["git", "-C", str(build), "log", "-1", "--format=%h %s"], text=True)
+    print(f"{folder.name:<6} {log}", end="")
     with tarfile.open(build / RECORDED) as packed:
         packed.extractall(folder, filter="data")
     return next(folder.glob("local-healthy/discovery/*"))
@@ -91,8 +90,8 @@ def starting(pairs: int, builds: list[Path], runs: list[Path], name: str) -> Row
     """CPU time of a start and of what it starts."""
     seconds: list[list[float]] = [[], []]
     for number in in_pairs(3 * pairs):  # they are short
-        begun = resource.getrusage(resource.RUSAGE_CHILDREN)
         words = [word.replace("RUN", str(runs[number])) for word in STARTS[name]]
+        begun = resource.getrusage(resource.RUSAGE_CHILDREN)
         started(builds[number], "-m", "bringup", *words)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds[number].append(ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime)
