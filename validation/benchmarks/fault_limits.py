@@ -210,6 +210,8 @@ def run(drills: Sequence[Drill], repeat: int) -> int:
                 print(json.dumps({"drill": drill.id, **asdict(trial)}), file=raw, flush=True)
                 write_text(folder / "limits.md", markdown(faults, repeat, opened_at), replace=True)
             console.print(plain(sentence(fault)))
+            known = {each.drill.gate: sentence(each) for each in faults if each.smallest() is not None}
+            write_text(folder / "limits.json", json.dumps(known, indent=1) + "\n", replace=True)
     table_of_all = columns((_HEAD[0], *_HEAD[2:7]), [(each.drill.id, *_row(each)[2:7]) for each in faults])
     console.print(f"\n{table_of_all}\nreport: {shown_path(folder / 'limits.md')}")
     if any(fault.never_tried() for fault in faults):

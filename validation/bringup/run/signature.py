@@ -52,6 +52,11 @@ def signer(judged: Judged, allowed: Path) -> str:
     path, seal = judged.folder / CLOSED, judged.seal
     if seal is None or seal.closed is None:
         raise RecordError(f"{path}: not signed: {'there is no such file' if seal is None else seal.why}")
+    return verified(path, seal.content, allowed)
+
+
+def verified(path: Path, content: str, allowed: Path) -> str:
+    """Return who signed this content of the file, as `allowed` calls him. Raises RecordError."""
     try:
         signature = files.read(beside(path), most=_MOST_BYTES).data
     except FileNotFoundError as error:
@@ -65,7 +70,7 @@ def signer(judged: Judged, allowed: Path) -> str:
             principals = _keygen("find-principals", "-f", str(allowed), "-s", copy.name).decode(errors="replace")
             name = principals.partition("\n")[0]
             verify = ("verify", "-f", str(allowed), "-I", name, "-n", NAMESPACE, "-s", copy.name)
-            _keygen(*verify, standard_input=seal.content.encode())
+            _keygen(*verify, standard_input=content.encode())
         except RecordError as error:
             raise RecordError(f"{path}: its signature does not count ({allowed}): {error}") from error
     return name

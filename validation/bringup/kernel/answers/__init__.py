@@ -66,6 +66,14 @@ def _is_real(kind: Real, observed: Seen) -> bool:
     return False
 
 
+def not_real(judged: Judged, gates: Iterable[str]) -> list[str]:
+    """Return what the statements of these gates need to be real, and no run showed to be: GPU, NCCL, fabric."""
+    claims = {claim for gate in gates if gate in GATES for claim in GATES[gate].claims}
+    needed = {kind for claim in CLAIMS if claim.id in claims for kind in claim.real}
+    real = frozenset[Real]() if stand_ins.are_in(judged.observations) else _real(judged)
+    return [name for kind, name in REAL_NAMES.items() if kind in needed - real]
+
+
 def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
     """Say why these statements are not proven; empty where they are."""
     claims = list(claims)
