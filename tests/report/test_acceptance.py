@@ -140,13 +140,20 @@ def test_an_acceptance_is_signed_checked_and_broken_by_another_boot_a_lost_gpu_a
     assert made.boots.keys() == {"n0", "n1"} and made.results[1].limits == ["found at 1 s: 8 of 8"]
     assert "<b>|" not in (out / "acceptance.html").read_text() + (out / "acceptance.md").read_text()
     check = ["accept", str(run), "--check", str(out / "acceptance.json")]
-    assert main(check) == 0 and "holds as it was accepted; signed by anna@lab" in capsys.readouterr().out
+    assert (
+        main(check) == 0
+        and "holds as it was accepted; 3 of 3 lines asked again; signed by anna@lab" in capsys.readouterr().out
+    )
     inventory = run / "raw/inventory.jsonl"
     inventory.write_text(inventory.read_text().replace(made.boots["n1"], "another-boot"))
     lose_a_gpu(reseal(run))
     assert main(check) == 1
     shown = capsys.readouterr().out
-    assert "booted since: n1" in shown and "gpu: refuted" in shown and "its closed.json is another one" in shown
+    assert (
+        "booted since: n1" in shown
+        and "gpu: refuted; accepted was not proven" in shown
+        and "its closed.json is another one" in shown
+    )
     allowed.write_text(f'bob@lab namespaces="bringup" {new_key(tmp_path / "b").with_suffix(".pub").read_text()}')
     assert main(check) == 2 and "does not count" in capsys.readouterr().err
 

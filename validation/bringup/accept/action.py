@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from bringup.accept import contract, propose, statement
-from bringup.accept.records import Acceptance
+from bringup.accept.records import Acceptance, State
 from bringup.kernel.errors import RecordError, UsageError
 from bringup.kernel.records import parse_record, read_record_text, write_record, write_text
 from bringup.kernel.results import REPOSITORY
@@ -78,5 +78,7 @@ def _check(arguments: argparse.Namespace) -> int:
     for line in differences:
         print(f"OTHERWISE  {text.plain(line)}")
     verdict = "does not hold as it was accepted" if differences else "holds as it was accepted"
-    print(f"{kept.contract}, accepted {kept.made_at}: {verdict}; {signed}")
+    again = sum(each.state is not State.NOT_ASKED for each in now.results)
+    asked_again = f"{again} of {text.many(len(kept.results), 'line')} asked again"
+    print(f"{kept.contract}, accepted {kept.made_at}: {verdict}; {asked_again}; {signed}")
     return 1 if differences else 0

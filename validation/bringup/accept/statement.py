@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from bringup.accept.contract import Contract
 from bringup.accept.lines import of_contract
-from bringup.accept.records import Acceptance, OfRun, Result
+from bringup.accept.records import Acceptance, OfRun, Result, State
 from bringup.kernel.errors import BringupError, RecordError, RunError
 from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged
@@ -81,8 +81,10 @@ def otherwise(kept: Acceptance, contract: str, runs: Collection, now: Acceptance
     altered = [run for run in now.runs if known.get((run.phase, run.name), run.closed_sha256) != run.closed_sha256]
     words += [f"{run.phase} {run.name}: its closed.json is another one" for run in altered]
     was = {each.line: each.state for each in kept.results}
-    changed = [each for each in now.results if was.get(each.line) is not each.state]
-    words += [f"{each.line}: {each.state}; accepted was {was.get(each.line, 'no such line')}" for each in changed]
+    for each in now.results:
+        lost = was.get(each.line) is State.PROVEN and each.state is State.NOT_PROVEN
+        if lost or (each.state is State.REFUTED and was.get(each.line) is not State.REFUTED):
+            words.append(f"{each.line}: {each.state}; accepted was {was.get(each.line, 'no such line')}: {each.why}")
     again = [node for node, boot in boots(runs.judged).items() if kept.boots.get(node, boot) != boot]
     return words + [f"booted since: {listed(again)}"] * bool(again)
 
