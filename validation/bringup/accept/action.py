@@ -51,7 +51,9 @@ def _accept(arguments: argparse.Namespace) -> int:
     for name, template in ((DOCUMENT, "acceptance.md.j2"), (PAGE, "acceptance.html.j2")):
         write_text(folder / name, render(template, made=made, contract=asked), replace=arguments.force)
     signature.sign(folder / statement.RECORD, complain)
-    print(text.columns(("line", "state", "seen", "why", "smallest fault found"), [each.row for each in made.results]))
+    print(
+        text.columns(("line", "state", "seen", "why", "smallest fault found"), [each.row[:5] for each in made.results])
+    )
     print(f"\n{asked.contract}: {text.many(len(made.results), 'line')}: {made.counted}")
     print(f"to sign: {text.shown_path(folder / PAGE)}")
     return made.exit_code

@@ -18,6 +18,7 @@ from bringup.kernel.facts.names import first_few, listed
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import rules, stand_ins, subjects
+from bringup.kernel.plan.catalogue import bearing_on, proving
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.expectation import size_bytes
 from bringup.kernel.plan.phases import PHASES
@@ -48,9 +49,10 @@ class _Evidence:
         self.by(run)
 
     def by(self, run: Judged) -> None:
-        self.runs[f"{run.run.phase} {run.run.name}"] = None
+        name = f"{run.run.phase} {run.run.name.removeprefix(f'{run.run.phase}-')}"
+        self.runs[name] = None
         if (objection := run.objection) is not None:
-            self.gaps.append(f"the evidence of {run.run.phase} {run.run.name} does not count: {objection}")
+            self.gaps.append(f"the evidence of {name} does not count: {objection}")
 
 
 def of_contract(contract: Contract, runs: Collection) -> list[Result]:
@@ -129,8 +131,10 @@ def _statements(line: Line, contract: Contract, runs: Collection) -> tuple[State
             why = f"{claim.says}: {claim.why}" if len(claims) > 1 else claim.why or claim.mark.word
             (evidence.against if claim.mark is Mark.FAIL else evidence.gaps).append(why)
     asked = any(claim.mark is not Mark.NOT_ASKED for claim in claims)
+    gates = {gate for id in line.statements for gate in (*proving(id), *bearing_on(id))}
     for run in runs.judged if asked else []:
-        evidence.by(run)
+        if any(verdict.gate in gates for verdict in run.verdicts.verdicts):
+            evidence.by(run)
     evidence.seen = many(sum(claim.verdicts for claim in claims), "verdict")
     return _state(evidence, contract, asked=asked), evidence
 

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from bringup.kernel.facts.names import first_few
 from bringup.kernel.records import Moment, Name, NodeName, Outcome, Record, StrEnum, Versioned
 
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -33,7 +34,11 @@ class Result(Record):
     def row(self) -> list[str]:
         waived = f"accepted by {self.accepted_by}: {self.accepted_why}" if self.accepted_by else None
         why = "; ".join(filter(None, (waived, self.why)))
-        return [f"{self.says} ({self.line})", str(self.state), self.seen, why, "; ".join(self.limits)]
+        return [f"{self.says} ({self.line})", str(self.state), self.seen, why, "; ".join(self.limits), self.by]
+
+    @property
+    def by(self) -> str:
+        return first_few(self.runs, 3)
 
 
 class OfRun(Record):
