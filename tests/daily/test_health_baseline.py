@@ -73,7 +73,7 @@ def test_the_driver_log_is_asked_for_though_a_user_could_not_read_it(passed: Jud
 def test_a_folder_that_an_automounter_has_not_mounted_is_not_asked_for(passed: Judged):
     assert "discovery.mount" in asked(passed)
     unmounted = [
-        replace(seen, value="autofs auto.home rw") if seen.quantity == "discovery.mount" else seen
+        seen.model_copy(update={"value": "autofs auto.home rw"}) if seen.quantity == "discovery.mount" else seen
         for seen in passed.observations
     ]
     assert "discovery.mount" not in asked(replace(passed, observations=unmounted))

@@ -1,27 +1,73 @@
 """The fact lines that probes print (probes/facts.py), with or without srun's label in front."""
 
-import math
 import re
-from typing import Any
+from array import array
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from pydantic_core import from_json
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from bringup.kernel.facts.parser_result import Parsed, each_line
 from bringup.kernel.facts.speakers import LABEL, Refusals, Speakers
+from bringup.kernel.records import Observation
 
-_FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
-_EXPLAINED = {*_FACT, "why"}
-_CLOSING = {"probe", "at", "end"}
-_STAMPED = {*_CLOSING, "run", "utc"}
 MOST_NAMED, MOST_OTHERS = 20, 100_000  # lines of a file that are no facts: named one by one, read at all
-_LONGEST = 4000  # characters of a line: a probe writes 1,000 at most
 UNFINISHED = "did not finish"  # what a probe said before it ended: no evidence, and Slurm may say why it ended
-_MOST = 2**63  # no counter holds more, and no comparison can overflow
-
-
+_LONGEST = 4000  # characters of a line: a probe writes 1,000 at most
+_MOST = 2**63 - 1  # no counter holds more, and no comparison can overflow
+_SUBJECT = ', "subject": '  # what is before it is the same in all facts of a task
 _CLOSINGS = re.compile(r'^ {0,9}(\d{1,9}): \{"probe": "[^"\n]{1,64}", "at": "([^"\n]{1,255})", "end": ', re.MULTILINE)
 
-Source = tuple[str, str, str]  # label of srun, node, probe
+
+class _Speaker(Struct, forbid_unknown_fields=True):
+    """Who says it: the beginning of a line."""
+
+    probe: str
+    at: str
+
+
+class _Said(Struct, forbid_unknown_fields=True):
+    """The rest of a fact."""
+
+    subject: str
+    quantity: str
+    value: bool | Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)] | float | str | list[str] | None
+    unit: str
+    why: str | UnsetType = UNSET
+
+
+class _Fact(_Said, kw_only=True):
+    probe: str
+    at: str
+
+
+class _Closing(_Speaker):
+    end: int
+    run: str | UnsetType = UNSET
+    utc: str | UnsetType = UNSET
+
+
+_speaker, _said = msgspec.json.Decoder(_Speaker).decode, msgspec.json.Decoder(_Said).decode
+_fact, _closing = msgspec.json.Decoder(_Fact).decode, msgspec.json.Decoder(_Closing).decode
+
+
+@dataclass(eq=False)
+class _Task:
+    """What one probe said on one node, under one label of srun."""
+
+    at: str
+    probe: str
+    objection: str | None  # why nothing of it is believed
+    subjects: dict[str, str] = field(default_factory=dict)  # that it may speak of, whatever it says
+    places: "array[int]" = field(default_factory=lambda: array("L"))  # of its facts in Parsed.observations
+    ends: list[tuple[int, str]] = field(default_factory=list)  # each closing line's count of facts, and its place
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether exactly one closing line arrived, and as many facts as it says."""
+        return [end for end, _ in self.ends] == [len(self.places)]
 
 
 def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
@@ -29,105 +75,140 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
 
     A task without a matching closing line is a problem: it has not finished.
     """
-    parsed, refusals, others = Parsed(), Refusals(where), 0
-    facts: dict[Source, list[int]] = {}  # indices in parsed.observations
-    closings: dict[Source, list[tuple[int, str]]] = {}  # each closing line's count of facts, and its place
-    for number, raw in enumerate(each_line(text), start=1):
-        label = LABEL.match(raw)
-        line = raw[label.end() :] if label else raw
-        evidence = f"{where}:{number}"
-        record = _record(line)
-        if record is None:
-            if not line or line.isspace():
-                continue
-            others += 1
-            if others <= MOST_NAMED:
-                parsed.note(f"{evidence}: not a fact: {line[:60]!r}")
-            if others < MOST_OTHERS:
-                continue
-            parsed.note(f"{evidence}: the rest of the file was not read")
-            break
-        source = (label[1] if label else "", record["at"], record["probe"])
-        if speakers is not None and (objection := speakers.objection(source[0], record)) is not None:
-            refusals.note(objection, number)
-            continue
-        if "end" in record:
-            closings.setdefault(source, []).append((record["end"], evidence))
-            if "utc" in record:
-                parsed.saw("probe.stamp", record["at"], [record["run"], record["utc"]], "run and UTC", evidence)
-            continue
-        facts.setdefault(source, []).append(len(parsed.observations))
-        value, why = record["value"], record.get("why")
-        if value == "":  # no name, version or id is empty: two nodes without one are not alike
-            value, why = None, why or "an empty text"
-        parsed.saw(record["quantity"], record["subject"], value, record["unit"], evidence, why)
-    by_label = speakers.as_labelled(_CLOSINGS.findall(text)) if refusals and speakers is not None else None
-    if by_label is not None:
+    lines = _Lines(where, speakers)
+    lines.read(text)
+    parsed, tasks = lines.parsed, [task for task in lines.tasks.values() if task.places]
+    if lines.refusals and speakers is not None and (by_label := speakers.as_labelled(_CLOSINGS.findall(text))):
         return parse(text, where, by_label)
-    for source, ends in closings.items():
-        _close(parsed, source, ends, len(facts.get(source, ())))
-    for source, places in facts.items():
-        if len(ends := closings.get(source, [])) != 1 or ends[0][0] != len(places):
-            _doubt(parsed, places, source[2])
-            parsed.note(f"{where}: {source[2]} on {source[1]} {UNFINISHED}: {len(places)} facts and no closing line")
-    if others > MOST_NAMED:
-        parsed.note(f"{where}: {others} lines are no facts")
-    parsed.problems += refusals.problems()
-    return parsed if facts or parsed.problems else parsed.note(f"{where}: holds no fact")
+    for task in lines.closed:
+        _close(parsed, task)
+    for task in tasks:
+        if not task.is_whole:
+            _doubt(parsed, task)
+            count = f"{len(task.places)} facts and no closing line"
+            parsed.note(f"{where}: {task.probe} on {task.at} {UNFINISHED}: {count}")
+    if lines.others > MOST_NAMED:
+        parsed.note(f"{where}: {lines.others} lines are no facts")
+    parsed.problems += lines.refusals.problems()
+    return parsed if tasks or parsed.problems else parsed.note(f"{where}: holds no fact")
 
 
-def _close(parsed: Parsed, source: Source, ends: list[tuple[int, str]], arrived: int) -> None:
+def _close(parsed: Parsed, task: _Task) -> None:
     """probe.NAME.finished: true if exactly one closing line arrived and its count of facts matches."""
-    _, at, probe = source
-    evidence = ends[-1][1]
-    if len(ends) == 1 and ends[0][0] == arrived:
-        parsed.saw(f"probe.{probe}.finished", at, True, "flag", evidence)
+    finished, arrived, evidence = f"probe.{task.probe}.finished", len(task.places), task.ends[-1][1]
+    if task.is_whole:
+        parsed.saw(finished, task.at, True, "flag", evidence)
         return
-    counts = " and ".join(str(end) for end, _ in ends)  # cut off, or written twice
-    parsed.note(f"{evidence}: {probe} on {at} wrote {counts} facts, {arrived} arrived")
-    why = f"{probe} says that it wrote {counts} facts, and {arrived} arrived"
-    parsed.saw(f"probe.{probe}.finished", at, None, "flag", evidence, why)
+    counts = " and ".join(str(end) for end, _ in task.ends)  # cut off, or written twice
+    parsed.note(f"{evidence}: {task.probe} on {task.at} wrote {counts} facts, {arrived} arrived")
+    why = f"{task.probe} says that it wrote {counts} facts, and {arrived} arrived"
+    parsed.saw(finished, task.at, None, "flag", evidence, why)
 
 
-def _doubt(parsed: Parsed, places: list[int], probe: str) -> None:
+def _doubt(parsed: Parsed, task: _Task) -> None:
     """Turn the facts of a probe that ended early into remarks: half a report is not evidence of health."""
-    for place in places:
+    for place in task.places:
         fact = parsed.observations[place]
-        why = f"{probe} {UNFINISHED}; it had said {fact.value}"
+        why = f"{task.probe} {UNFINISHED}; it had said {fact.value}"
         parsed.observations[place] = fact.model_copy(update={"value": None, "why": why})
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    """Read a fact or closing line; None if it is neither. It runs once per fact of a fleet, so it must be fast."""
-    if len(line) > _LONGEST:
+class _Lines:
+    """Reads the lines of one file. It runs once per fact of a fleet, so it must be fast: what is the same in many lines
+    is read once, and is once in the memory."""
+
+    def __init__(self, where: str, speakers: Speakers | None) -> None:
+        self.parsed, self.refusals, self.others = Parsed(), Refusals(where), 0
+        self.tasks: dict[tuple[str, str, str], _Task] = {}  # by label, node and probe
+        self.closed: list[_Task] = []
+        self._where, self._speakers = where, speakers
+        self._begun: dict[str, _Task] = {}  # the beginning of a line, with its label -> who says it
+
+    def read(self, text: str) -> None:
+        begun, observations, once = self._begun, self.parsed.observations, dict[str, str]().setdefault
+        for number, line in enumerate(each_line(text), start=1):
+            beginning, _, rest = line.partition(_SUBJECT)
+            task = begun.get(beginning)
+            try:
+                said = _said(f'{{"subject": {rest}') if task is not None and len(line) <= _LONGEST else None
+            except ValueError:
+                said = None
+            if task is None or said is None or (said.value is None and not said.why):
+                if (alone := self._alone(line, number)) is None:
+                    if self.others < MOST_OTHERS:
+                        continue
+                    self.parsed.note(f"{self._where}:{number}: the rest of the file was not read")
+                    break
+                task, said = alone
+            subject = task.subjects.get(said.subject) or self._believed(task, said, number)
+            if subject is None:
+                continue
+            value, why = said.value, None if said.why is UNSET else once(said.why, said.why)
+            if value == "":  # no name, version or id is empty: two nodes without one are not alike
+                value, why = None, why or "an empty text"
+            task.places.append(len(observations))
+            observations.append(
+                Observation(
+                    quantity=once(said.quantity, said.quantity),
+                    subject=subject,
+                    value=once(value, value) if type(value) is str else value,
+                    unit=once(said.unit, said.unit),
+                    evidence=f"{self._where}:{number}",
+                    why=why,
+                )
+            )
+
+    def _alone(self, line: str, number: int) -> tuple[_Task, _Said] | None:
+        """Read a line by itself: the first fact of a task, a closing line, or none of both: None."""
+        label = LABEL.match(line)
+        words = line[label.end() :] if label else line
+        said = _decoded(words)
+        if said is None:
+            if words and not words.isspace():
+                self.others += 1
+                if self.others <= MOST_NAMED:
+                    self.parsed.note(f"{self._where}:{number}: not a fact: {words[:60]!r}")
+            return None
+        of = label[1] if label else "", said.at, said.probe
+        if (task := self.tasks.get(of)) is None:
+            objection = None if self._speakers is None else self._speakers.of_task(*of)
+            task = self.tasks[of] = _Task(said.at, said.probe, objection)
+        if isinstance(said, _Fact):
+            with suppress(ValueError):
+                if _speaker(words.partition(_SUBJECT)[0] + "}") == _Speaker(said.probe, said.at):
+                    self._begun[line.partition(_SUBJECT)[0]] = task
+            return task, said
+        if task.objection is not None:
+            self.refusals.note(task.objection, number)
+            return None
+        evidence = f"{self._where}:{number}"
+        if not task.ends:
+            self.closed.append(task)
+        task.ends.append((said.end, evidence))
+        if said.run and said.utc:
+            self.parsed.saw("probe.stamp", said.at, [said.run, said.utc], "run and UTC", evidence)
         return None
-    try:
-        record = from_json(line, allow_inf_nan=False)
-    except (ValueError, TypeError):  # TypeError: half of a surrogate pair, which cannot be encoded
+
+    def _believed(self, task: _Task, said: _Said, number: int) -> str | None:
+        """Return the subject. None: who says it may not speak of it."""
+        asks = None if self._speakers is None else self._speakers.of_subject
+        objection = task.objection or (asks and asks(task.at, said.subject, said.quantity))
+        if objection is not None:
+            self.refusals.note(objection, number)
+            return None
+        if asks is None or asks(task.at, said.subject, "") is None:
+            task.subjects[said.subject] = said.subject
+        return said.subject
+
+
+def _decoded(words: str) -> _Fact | _Closing | None:
+    """Read a fact or a closing line; None: it is neither."""
+    if len(words) > _LONGEST:
         return None
-    is_valid = type(record) is dict and (_is_closing(record) if "end" in record else _is_fact(record))
-    return record if is_valid else None
-
-
-def _is_closing(record: dict[str, Any]) -> bool:
-    texts = (text for key, text in record.items() if key != "end")
-    return record.keys() in (_CLOSING, _STAMPED) and type(record["end"]) is int and {*map(type, texts)} == {str}
-
-
-def _is_fact(record: dict[str, Any]) -> bool:
-    keys = record.keys()
-    if keys != _FACT and keys != _EXPLAINED:
-        return False
-    value = record.pop("value")
-    if {*map(type, record.values())} != {str}:
-        return False
-    record["value"] = value
-    return bool(record.get("why")) if value is None else type(value) is str or _is_value(value)
-
-
-def _is_value(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, int):
-        return -_MOST < value < _MOST
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    with suppress(ValueError):
+        fact = _fact(words)
+        return fact if fact.value is not None or fact.why else None
+    with suppress(ValueError):
+        closing = _closing(words)
+        return closing if (closing.run is UNSET) == (closing.utc is UNSET) else None
+    return None

@@ -9,7 +9,6 @@ Two decisions hold for all of them:
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from operator import itemgetter
 from statistics import median_high
 from typing import NamedTuple
@@ -134,7 +133,7 @@ def as_is(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     for fact in gate.fold.facts:
         for quantity, several in {fact: observed.of(fact), **observed.starting_with(f"{fact}@")}.items():
             name = gate.id + quantity.removeprefix(fact)
-            derived.observations += [replace(observation, quantity=name) for observation in several]
+            derived.observations += [observation.model_copy(update={"quantity": name}) for observation in several]
 
 
 def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -71,8 +71,8 @@ def with_source(parsed: Parsed, name: re.Match[str]) -> Parsed:
     source = name.groupdict()
     if (step := source.get("step")) is None:
         return parsed
-    number = int(source.get("round") or 0) or None
-    return Parsed([replace(seen, step=step, round=number) for seen in parsed.observations], parsed.problems)
+    of_file = {"step": step, "round": int(source.get("round") or 0) or None}
+    return Parsed([seen.model_copy(update=of_file) for seen in parsed.observations], parsed.problems)
 
 
 def read_text(parsed: Parsed, path: Path, where: str) -> str | None:

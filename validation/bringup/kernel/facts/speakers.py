@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bringup.kernel.facts.parser_result import Parsed, lines
 from bringup.kernel.plan.subjects import nodes_of
@@ -40,20 +39,19 @@ class Speakers:
     rank: str | None = None  # the file is this rank's own, and its lines have no label
     probe: str | None = None  # no step wrote the file: no label says on which node this probe ran
 
-    def objection(self, label: str, record: dict[str, Any]) -> str | None:
-        """Say why a fact or a closing line is not believed. It runs once per fact of a fleet."""
-        at, subject, quantity = record["at"], record.get("subject"), record.get("quantity", "")
-        if self.probe is not None:
-            if label or record["probe"] != self.probe:
-                return f"{self.probe} alone writes there, without a label of srun, and the line claims {at}"
-            may = quantity.startswith((*_ABOUT_OTHERS, f"probe.{self.probe}."))
-        else:
-            if objection := self.of_another(label if self.rank is None else self.rank, at):
-                return objection
-            if subject == at or (subject is not None and subject.partition("/")[0] == at):
-                return None
-            may = quantity.startswith(_ABOUT_OTHERS)
-        if may or subject is None:
+    def of_task(self, label: str, at: str, probe: str) -> str | None:
+        """Say why nothing that this probe says for this node, behind this label, is believed."""
+        if self.probe is None:
+            return self.of_another(label if self.rank is None else self.rank, at)
+        if label or probe != self.probe:
+            return f"{self.probe} alone writes there, without a label of srun, and the line claims {at}"
+        return None
+
+    def of_subject(self, at: str, subject: str, quantity: str) -> str | None:
+        """Say why a fact of this node about this subject is not believed."""
+        if self.probe is None and subject.partition("/")[0] == at:
+            return None
+        if quantity.startswith((*_ABOUT_OTHERS, *([f"probe.{self.probe}."] if self.probe else []))):
             return None
         named = [node for node in nodes_of(subject) if node in self.of_run]
         if not named or (self.probe is None and at in named):

@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -181,14 +181,14 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     return sorted(files), others
 
 
-def write(path: Path, *content: bytes, replace: bool = False, mode: int | None = None) -> None:
+def write(path: Path, content: bytes | Iterable[bytes], *, replace: bool = False, mode: int | None = None) -> None:
     """Write atomically: a reader sees the old file, the new file, or none. Without `replace` an existing file is a
     RecordError: evidence is never overwritten. What is not a regular file is never replaced. mode: None: as the umask
     says. Raises OSError."""
     part = f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with _folder(path.parent, ()) as folder:
-            _write(path, content, part, folder, replace, mode)
+            _write(path, [content] if isinstance(content, bytes) else content, part, folder, replace, mode)
     except FileExistsError as error:
         raise RecordError(f"{path}: already written; a record is never overwritten") from error
     except NotAFile as error:
@@ -197,7 +197,7 @@ def write(path: Path, *content: bytes, replace: bool = False, mode: int | None =
         raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
 
-def _write(path: Path, content: tuple[bytes, ...], part: str, folder: int, replace: bool, mode: int | None) -> None:
+def _write(path: Path, content: Iterable[bytes], part: str, folder: int, replace: bool, mode: int | None) -> None:
     fd = os.open(part, _NEW, 0o666, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as stream:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
-from pydantic import ConfigDict, Field
+import msgspec
+from pydantic import Field
 
 from bringup.kernel.records.base import (
     MOST_GPUS,
@@ -15,6 +14,7 @@ from bringup.kernel.records.base import (
     Moment,
     Name,
     NodeName,
+    OfMany,
     Outcome,
     Record,
     RunName,
@@ -105,23 +105,7 @@ class Continued(Versioned):
     run: RunName
 
 
-M = TypeVar("M", bound="_OfMany")
-
-
-class _OfMany:
-    """A fleet has hundreds of thousands of them: a plain dataclass takes a fifth of the memory of a record. Who makes
-    one checks what goes in. What is read from disk is checked as strictly as every record."""
-
-    __slots__ = ()
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    def model_copy(self: M, *, update: Mapping[str, Any]) -> M:
-        """Copy it with these values in place of its own, as records do."""
-        return replace(self, **update)  # type: ignore[type-var]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation(_OfMany):
+class Observation(OfMany, frozen=True, kw_only=True):
     """One thing seen. `value` null means that it was looked for and is not known: `why` says why. With a value, `why`
     is a remark."""
 
@@ -163,8 +147,7 @@ class Kind(StrEnum):
     UNDECLARED = "undeclared"  # the profile has no limit for it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict(_OfMany):
+class Verdict(OfMany, frozen=True, kw_only=True):
     """One planned (gate, subject) pair, judged. `observed`, `expected` and `fails` are words made from the other
     fields."""
 
@@ -178,7 +161,7 @@ class Verdict(_OfMany):
     limit: Limit | None  # null: none was declared, or the nodes were compared with each other
     at: str | None = None  # the size of a message that value and limit hold for: 16MiB
     basis: str | None = None  # how the limit follows from the number of nodes, where it does
-    blocked_by: list[str] = field(default_factory=list)  # gates
+    blocked_by: list[str] = msgspec.field(default_factory=list)  # gates
     observed: str  # "nothing" when nothing was found out
     expected: str
     fails: str | None = None  # what is wrong, without subject and cause; null: it passed, or was not judged

@@ -8,7 +8,6 @@ unknown, and its own words are kept. blame.py says after judging who was first. 
 known.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from itertools import islice
 
@@ -77,8 +76,9 @@ def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
 def _of_job(code: Observation, ends: list[Observation]) -> Observation:
     refused = [end.why for end in ends if end.value is None and (end.why or "").startswith((REFUSED, GOT_SIGTERM))]
     if code.value == 0 or not refused or any(end.value not in (None, FINISHED) for end in ends):
-        return dataclasses.replace(code, quantity=EXIT_CODE)
-    return dataclasses.replace(code, quantity=EXIT_CODE, value=None, why=f"exit code {code.value}: {refused[0]}")
+        return code.model_copy(update={"quantity": EXIT_CODE})
+    why = f"exit code {code.value}: {refused[0]}"
+    return code.model_copy(update={"quantity": EXIT_CODE, "value": None, "why": why})
 
 
 def _end(place: str, value: Value | None, evidence: str, why: str | None = None) -> Observation:
