@@ -94,7 +94,7 @@ def seen(observations: Iterable[Observation], nodes: Collection[str], cluster: s
         *_ports(by, gpus),
         has_no_ports={(fact.subject, fact.value) for fact in counts} == {(node, 0) for node in nodes},
         virtual=any(fact.value is True for fact in by.get("inventory.virtual", [])),
-        simulated=any(map(stand_ins.is_named_in, by.get("discovery.gpu.identities", []))),
+        simulated=stand_ins.are_in(by.get("discovery.gpu.identities", [])),
         cluster=cluster,
         others=tuple(named[1:]),
     )

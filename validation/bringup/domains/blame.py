@@ -97,6 +97,8 @@ def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
         parts[node] = parts.get(node, 0) + (int(gpu.value) if is_number(gpu.value) else 0)
     divided = {v.subject for v in verdicts.verdicts if v.gate == _DIVIDED and _failed(v)}
     divided = {node for node in divided if parts.get(node) == run.gpus_per_node}
+    if not divided:
+        return verdicts
     words = f"Slurm counts {run.gpus_per_node} parts as GPUs; ranks on them have neither NVLink nor NCCL between them"
 
     def change(v: Verdict) -> Mapping[str, object] | None:
@@ -140,6 +142,8 @@ def _is_slow(verdict: Verdict) -> bool:
 
 def _switched_off(verdicts: Verdicts, seen: Seen) -> Verdicts:
     """Say of a port that was switched off to set it, and not to take it out and put it in again."""
+    if not any(v.gate in _PORTS and _failed(v) for v in verdicts.verdicts):
+        return verdicts
     ports = ports_of(seen)
     most = max(map(len, ports.values()), default=0)  # where one is gone, no setting brings it back
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from functools import lru_cache
 
 from bringup.kernel.facts.fold import by_node
 from bringup.kernel.facts.parser_result import Parsed, Seen
@@ -90,7 +91,11 @@ def _ports(derived: Parsed, count: Observation, ports: Ports) -> None:
 
 def _speed(facts: dict[str, Observation]) -> float | str:
     """Rate of a port that is up, in Gb/s; for another port, the reason why it does not count."""
-    state, phys, speed = (str(facts[field].value) if field in facts else "unknown" for field in FIELDS[:3])
+    return _speed_of(*(str(facts[field].value) if field in facts else "unknown" for field in FIELDS[:3]))
+
+
+@lru_cache(maxsize=1024)
+def _speed_of(state: str, phys: str, speed: str) -> float | str:
     if (state, phys) != _UP:
         return f"is {_word(state)}, {_word(phys)}"
     match = re.match(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", speed)  # 400 Gb/sec (4X NDR)

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged
@@ -43,7 +44,7 @@ class Fact:
 
 def cluster_name(judged: Iterable[Judged]) -> str | None:
     for run in judged:
-        names = (seen.value for seen in run.observations if seen.quantity == CLUSTER)
+        names = (seen.value for seen in run.seen.of(CLUSTER))
         name = run.run.cluster or next((str(name) for name in names if name is not None), None)
         if name is not None:
             return name
@@ -53,22 +54,17 @@ def cluster_name(judged: Iterable[Judged]) -> str | None:
 def facts(judged: Iterable[Judged]) -> list[Fact]:
     """Return the facts of the last run that asked for them, without those that no run found: their gates say why. A
     node that does not say it as a whole has the values of its parts, counted: `8 × 400 Gb/sec`."""
-    wanted = {quantity for _, quantity in OF_NODES}
     seen: dict[str, dict[str, str]] = {}
-    for run in judged:
-        nodes = set(run.run.nodes)
-        whole: dict[tuple[str, str], str] = {}
-        parts: dict[tuple[str, str], Counter[str]] = {}
-        for each in run.observations:
+    for run, quantity in ((run, quantity) for run in judged for _, quantity in OF_NODES):
+        nodes, whole, parts = set(run.run.nodes), dict[str, str](), dict[str, list[str]]()
+        for each in run.seen.of(quantity):
             node, _, part = each.subject.partition("/")
-            if each.quantity in wanted and node in nodes and part:
-                parts.setdefault((each.quantity, node), Counter())[in_words(each)] += 1
-            elif each.quantity in wanted and node in nodes:
-                whole[each.quantity, node] = in_words(each)
-        for key, counts in parts.items():
-            whole.setdefault(key, ", ".join(f"{count} × {value}" for value, count in counts.most_common() if value))
-        for (quantity, node), value in whole.items():
-            seen.setdefault(quantity, {})[node] = value
+            if node in nodes and part:
+                parts.setdefault(node, []).append(in_words(each))
+            elif node in nodes:
+                whole[node] = in_words(each)
+        counted = {node: _counts(tuple(values)) for node, values in parts.items() if node not in whole}
+        seen.setdefault(quantity, {}).update(whole | counted)
     return [fact for what, quantity in OF_NODES if (fact := _fact(what, seen.get(quantity, {}))) is not None]
 
 
@@ -87,7 +83,7 @@ def table(run: Judged) -> list[tuple[str, str]]:
             if what in known and not known[what].others and what not in TABLE.where_nodes_differ
         ]
         rows += [(topic, "; ".join(alike))] if alike else []
-    partitions = [in_words(seen) for seen in run.observations if seen.quantity == PARTITIONS and seen.value]
+    partitions = [in_words(seen) for seen in run.seen.of(PARTITIONS) if seen.value]
     return [*rows, *([("partitions", "; ".join(partitions))] if partitions else [])]
 
 
@@ -103,6 +99,11 @@ def in_words(observation: Observation) -> str:
     if observation.unit == "GiB":  # what a kernel keeps for itself differs by megabytes
         return f"{float(value):.0f} GiB"
     return str(value)
+
+
+@lru_cache(maxsize=64)
+def _counts(values: tuple[str, ...]) -> str:
+    return ", ".join(f"{count} × {value}" for value, count in Counter(values).most_common() if value)
 
 
 def _counted(setting: str) -> str:

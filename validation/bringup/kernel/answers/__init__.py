@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import listed
@@ -51,8 +52,7 @@ _REAL = known("real", dict[Real, dict[str, str]])
 
 
 def _real(judged: Judged) -> frozenset[Real]:
-    observed = Seen(judged.observations)
-    return frozenset(kind for kind in REAL_NAMES if _is_real(kind, observed))
+    return frozenset(kind for kind in REAL_NAMES if _is_real(kind, judged.seen))
 
 
 def _is_real(kind: Real, observed: Seen) -> bool:
@@ -92,6 +92,11 @@ class _RunEvidence:
     real: frozenset[Real]
     is_simulated: bool
 
+    @cached_property
+    def by_gate(self) -> dict[str, list[_Evidence]]:
+        """Return its verdicts, in their order."""
+        return grouped((verdict.gate, _Evidence(self, verdict)) for verdict in self.judged.verdicts.verdicts)
+
 
 # --- claims
 
@@ -117,16 +122,17 @@ class _Claimed:
 
 
 def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object], left_out: _Names) -> _Claimed:
-    bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
+    of_runs = [(run, found) for run in runs if (found := _evidence(claim, run))]
     of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
     gates = proving(claim.id, of_sites)
-    essential = [item for item in bearing if item.verdict.gate in gates]
-    asking = {id(item.run): item.run for item in essential}.values()
-    of_outcome = {outcome: _by_gate(bearing, outcome) for outcome in Outcome}
+    asking = [run for run, found in of_runs if any(gate in gates for gate in found)]
+    bearing = [evidence for _, found in of_runs for several in found.values() for evidence in several]
+    others = [evidence for evidence in bearing if evidence.verdict.outcome is not Outcome.PASS]
+    of_outcome = {outcome: _by_gate(others, outcome) for outcome in Outcome}
     phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
-    taking_part = {id(item.run): item.run for item in bearing}.values()
+    taking_part = [run for run, _ in of_runs]
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
-    shown = (number_of([item.verdict for item in bearing if item.verdict.gate == gate]) for gate in claim.shows)
+    shown = (number_of([each.verdict for _, found in of_runs for each in found.get(gate, ())]) for gate in claim.shows)
     plain = ClaimAnswer(
         claim=claim.id,
         says=claim.says,
@@ -151,7 +157,7 @@ def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object],
         return answer(Mark.FAIL, causes=of_outcome[Outcome.FAIL])
     if phases_not_run:
         return answer(Mark.INCOMPLETE, f"not run: {', '.join(phases_not_run)}")
-    if not essential:
+    if not asking:
         return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
     if of_outcome[Outcome.INCOMPLETE]:
         return answer(Mark.INCOMPLETE, causes=of_outcome[Outcome.INCOMPLETE])
@@ -162,11 +168,11 @@ def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object],
     not_on = [f"not on {', '.join(not_here)} (excluded)"] if not_here else []
     if lacking:
         return answer(Mark.NOT_PROVEN, "; ".join([stand_ins_of([plain]), *not_on]))
-    judged_gates = {item.verdict.gate for item in bearing}
+    judged_gates = {gate for _, found in of_runs for gate in found}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
     open_ends = [f"not asked: {', '.join(dict.fromkeys(map(title, unasked)))}"] * bool(unasked) + not_on
-    own, without_limit = _own_numbers(bearing), of_outcome[Outcome.NO_LIMIT]
+    own, without_limit = _own_numbers(of_runs), of_outcome[Outcome.NO_LIMIT]
     if open_ends or without_limit or own:
         plain = plain.model_copy(update={"is_without_limit": not open_ends})
         no_limit = [f"measured, and no limit is known: {_named(without_limit, list(without_limit)[:NAMED])}"]
@@ -175,23 +181,27 @@ def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object],
     return answer(Mark.WARN if warned else Mark.PASS, causes=warned)
 
 
-def _own_numbers(bearing: Sequence[_Evidence]) -> list[str]:
+def _own_numbers(of_runs: Sequence[tuple[_RunEvidence, _ByGate]]) -> list[str]:
     """Why speeds that passed say `as before` and not `as bought`: each of their limits was measured on this cluster."""
-    limits = [item.run.judged.profile.expect.get(item.verdict.gate) for item in bearing]
+    limits = [run.judged.profile.expect.get(gate) for run, found in of_runs for gate in found]
     speeds = [limit for limit in limits if limit is not None and limit.unit in SPEEDS]
     if not speeds or not all(limit.is_own for limit in speeds):
         return []
     return [f"compared with this cluster's own numbers alone ({speeds[0].source.partition(':')[0]})"]
 
 
-def _evidence(claim: Claim, run: _RunEvidence) -> list[_Evidence]:
+def _evidence(claim: Claim, run: _RunEvidence) -> _ByGate:
     phase = run.judged.run.phase
     elsewhere = bool(claim.phases) and PHASES[phase].is_training and phase not in claim.phases
     if elsewhere or len(run.judged.run.nodes) < claim.least_nodes:
-        return []
+        return {}
     gates = {*proving(claim.id, run.judged.own), *bearing_on(claim.id)}
-    bearing = (verdict for verdict in run.judged.verdicts.verdicts if verdict.gate in gates)
-    return [_Evidence(run, verdict) for verdict in bearing if _in_scope(claim, verdict.subject)]
+    bearing = {gate: several for gate, several in run.by_gate.items() if gate in gates}
+    if claim.least_nodes == 1 and claim.most_nodes is None:
+        return bearing
+    return grouped(
+        (gate, each) for gate, of in bearing.items() for each in of if _in_scope(claim, each.verdict.subject)
+    )
 
 
 def _in_scope(claim: Claim, subject: str) -> bool:

@@ -117,6 +117,13 @@ def by_node(facts: Iterable[Observation]) -> dict[str, list[Observation]]:
     return grouped((fact.subject.partition("/")[0], fact) for fact in facts)
 
 
+def _equal(facts: list[Observation]) -> Iterable[list[Observation]]:
+    """Group facts with one value and remark: nearly always all devices of a node, whose texts are read once."""
+    if all(fact.value is facts[0].value and fact.why is facts[0].why for fact in facts):
+        return [facts] if facts else []
+    return grouped((f"{fact.value!r} {fact.why}", fact) for fact in facts).values()
+
+
 def named(fact: Observation, why: str | None) -> str:
     """Write `mlx5_1:1: link_downed 23`."""
     node, _, device = fact.subject.partition("/")
@@ -143,7 +150,7 @@ def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     values = [fact.value for fact in facts_of(gate, observed) if fact.value is not None]
     lacking = values.count(ABSENT)
     for group in groups(gate, observed, run):
-        for equal in grouped((f"{fact.value!r} {fact.why}", fact) for fact in group.facts).values():
+        for equal in _equal(group.facts):
             first, names = equal[0], [named(fact, None) for fact in equal[:2]]
             kind = "GPUs" if names[0].lower().startswith("gpu") else "ranks"
             devices = ", ".join(names) if len(equal) <= 2 else f"{len(equal)} {kind}, the first is {names[0]}"

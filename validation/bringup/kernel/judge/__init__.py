@@ -1,8 +1,7 @@
 """Planned pairs + observations + profile -> verdicts. A pure function of one folder: no Slurm, GPU, torch or clock."""
 
 import gc
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -11,7 +10,7 @@ from pathlib import Path
 from bringup import registry
 from bringup.kernel import results
 from bringup.kernel.errors import RuleError
-from bringup.kernel.facts.parser_result import Parsed, is_number
+from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
 from bringup.kernel.facts.run_folder import Training, read_run
 from bringup.kernel.judge.verdict import Requirement, of_unknown_gate
 from bringup.kernel.plan import catalogue, ceiling, own, rounds, scope
@@ -20,11 +19,11 @@ from bringup.kernel.plan.gate import Fixed, Gate, Gates, Per, Requested
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones, value_in_words
-from bringup.kernel.records import Kind, Observation, Outcome, Run, Verdict, Verdicts, files, worst_of_run
+from bringup.kernel.records import Kind, Observation, Outcome, Run, Verdict, Verdicts, files, grouped, worst_of_run
 from bringup.kernel.results import Seal
 
 Names = Mapping[str, str]  # of GPUs: NODE/UUID, UUID, or NODE/PCI:ADDRESS -> words
-ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
+BySubject = Mapping[str, list[Observation]]
 SCALES = ("scale", "wide_scale")
 BEYOND = 1.2  # times the ceiling, which leaves out what a measurement may gain: no number is believed above it
 EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
@@ -45,6 +44,11 @@ class Judged:
     own: Gates = field(default_factory=dict)  # checks of the site
     names: Names = field(default_factory=dict)  # of its GPUs
     seal: Seal | None = None  # None: it was not closed
+
+    @cached_property
+    def seen(self) -> Seen:
+        """Return its observations by quantity."""
+        return Seen(self.observations)
 
     @property
     def objection(self) -> str | None:
@@ -98,16 +102,15 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def judge(run: Run, profile: Profile, parsed: Parsed, own: Gates = catalogue.NONE) -> Verdicts:
     """Return a verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
-    observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
     not_applicable = scope.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
     judged = {*pairs, rounds.ROUND}  # at any size
-    quantities = {observation.quantity for observation in parsed.observations}
-    quantities = {quantity for quantity in quantities if quantity.partition("@")[0] in judged}
+    quantities = dict.fromkeys(observation.quantity for observation in parsed.observations)
+    observed = {name: dict[str, list[Observation]]() for name in quantities if name.partition("@")[0] in judged}
     for observation in parsed.observations:
-        if observation.quantity in quantities:
-            observed[observation.quantity, observation.subject].append(observation)
-    _plan_links_that_were_chosen(pairs, run, observed)
+        if (by_subject := observed.get(observation.quantity)) is not None:
+            by_subject.setdefault(observation.subject, []).append(observation)
+    _plan_links_that_were_chosen(pairs, run, observed.get(rounds.ROUND, {}))
     judging = _Judging(run, profile, observed, {}, set(pairs), {**own, **catalogue.GATES})
     verdicts: list[Verdict] = []
     for gate_id in _needs_first(pairs):
@@ -156,11 +159,11 @@ def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
     return {gate_id: named for gate_id, named in pairs.items() if gate_id not in excluded}
 
 
-def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, observed: ByPair) -> None:
+def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, of_rounds: Iterable[str]) -> None:
     """Add the links of rounds that were chosen during the run. Each round was recorded before it was measured, so a
     link without a result is reported as missing. Planned links are never removed."""
     nodes = set(run.nodes)
-    chosen = [link for name, link in observed if name == rounds.ROUND and nodes.issuperset(naming.nodes_of(link))]
+    chosen = [link for link in of_rounds if nodes.issuperset(naming.nodes_of(link))]
     for gate_id, named in pairs.items():
         gate = catalogue.GATES.get(gate_id)
         if gate is not None and gate.per == "link" and gate.phases and run.phase in gate.phases:
@@ -188,8 +191,8 @@ def _needs_first(pairs: Mapping[str, list[str]]) -> list[str]:
 class _Judging:
     run: Run
     profile: Profile
-    seen: ByPair
-    outcomes: dict[tuple[str, str], Outcome]
+    seen: Mapping[str, BySubject]  # by quantity
+    outcomes: dict[str, dict[str, Outcome]]  # gate -> subject -> outcome
     planned: set[str]  # gates
     gates: Gates
     undeclared: set[str] = field(default_factory=set)  # gates
@@ -201,14 +204,19 @@ class _Judging:
         first = self._requirement(gate, subjects[0])
         alike = not isinstance(gate.expect, Requested) and gate.per not in SCALES
         required = {subject: first if alike else self._requirement(gate, subject) for subject in subjects}
+        unmet = self._unmet(gate, subjects)
         if first.rule in FLEET and first.undeclared is None:
-            verdicts = self._fleet(first, subjects)
+            verdicts = self._fleet(first, subjects, unmet)
         else:
-            verdicts = [self._value(required[subject], subject) for subject in subjects]
-        for made in verdicts:
-            self.outcomes[made.gate, made.subject] = made.outcome
-            if required[made.subject].undeclared is not None:
-                self.undeclared.add(made.gate)
+            verdicts = [
+                required[subject].blocked(subject, unmet[subject])
+                if subject in unmet
+                else self._value(required[subject], subject)
+                for subject in subjects
+            ]
+        self.outcomes[gate_id] = {made.subject: made.outcome for made in verdicts}
+        if any(each.undeclared is not None for each in required.values()):
+            self.undeclared.add(gate_id)
         return verdicts
 
     def _requirement(self, gate: Gate, subject: str) -> Requirement:
@@ -236,43 +244,45 @@ class _Judging:
     def _nodes_of(self, gate: Gate, subject: str) -> int:
         return naming.scale_nodes(subject) if gate.per in SCALES else len(self.run.nodes)
 
-    def _unmet(self, gate: Gate, subject: str) -> list[str]:
-        """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored, and one
-        for which the profile has no limit: it speaks against nothing. A planned gate without a verdict about this
-        subject counts as not passed."""
-        asked = self.planned - self.undeclared
-        return [need for need in gate.needs if need in asked and not self._passed(need, subject)]
-
-    def _passed(self, need: str, subject: str) -> bool:
-        """Whether `need` passed for this subject; if it has no verdict there, for the rank's node or for the job."""
-        for known in (subject, subject.partition("/")[0], naming.JOB):
-            outcome = self.outcomes.get((need, known))
-            if outcome is not None:
-                return outcome.is_good
-        return False
+    def _unmet(self, gate: Gate, subjects: list[str]) -> dict[str, list[str]]:
+        """Return subject -> needed gates that did not pass for it; if such a gate has no verdict there, for the rank's
+        node or for the job. A gate that was not planned (for example: not applicable) is ignored, and one for which the
+        profile has no limit: it speaks against nothing. A planned gate without a verdict counts as not passed."""
+        unmet: dict[str, list[str]] = {}
+        for need in gate.needs:
+            if need not in self.planned or need in self.undeclared:
+                continue
+            outcomes = self.outcomes.get(need, {})
+            good = {subject for subject, outcome in outcomes.items() if outcome.is_good}
+            for subject in subjects:
+                if subject in good:
+                    continue
+                places = (subject, subject.partition("/")[0], naming.JOB)
+                if next((place for place in places if place in outcomes), None) not in good:
+                    unmet.setdefault(subject, []).append(need)
+        return unmet
 
     def _value(self, against: Requirement, subject: str) -> Verdict:
-        unmet = self._unmet(against.gate, subject)
-        if unmet:
-            return against.blocked(subject, unmet)
+        gate = against.gate
+        seen = self.seen.get(against.quantity, {}).get(subject, [])
         if against.undeclared is not None:
             strict = self.run.site is not None and self.run.site.says.get("strict") is True
-            key = against.gate.id, subject
-            seen = [*self.seen.get(key, []), *self._at_sizes.get(key, [])]
-            return against.without_limit(subject, seen, strict=strict)
+            at_sizes = [each for by_subject in self._at_sizes.get(gate.id, ()) for each in by_subject.get(subject, ())]
+            return against.without_limit(subject, [*seen, *at_sizes], strict=strict)
         judged = [
-            against.compared(seen)
-            if (why := self._too_fast(against.gate, seen)) is None
-            else against.unknown(seen, why)
-            for seen in self.seen.get((against.quantity, subject), [])
+            against.compared(each) if (why := self._too_fast(gate, each)) is None else against.unknown(each, why)
+            for each in seen
         ]
+        if len(judged) == 1:
+            return judged[0]
         return max(judged, key=lambda verdict: verdict.outcome.rank, default=None) or against.absent(subject)
 
     def _too_fast(self, gate: Gate, seen: Observation) -> str | None:
         """Why a bandwidth cannot be true: a unit or a clock slipped, or the ranks never left a GPU."""
         machine = self.profile.machine
-        whole = machine.gpus_per_node is not None and machine.gpus_per_node.value == self.run.ranks_per_node
-        if gate.id not in ceiling.OF_GATE or not is_number(seen.value) or not whole:
+        if gate.id not in ceiling.OF_GATE or not is_number(seen.value):
+            return None
+        if machine.gpus_per_node is None or machine.gpus_per_node.value != self.run.ranks_per_node:
             return None
         highest = ceiling.ceiling(gate.id, machine, self._nodes_of(gate, seen.subject))
         if isinstance(highest, str) or float(seen.value) <= BEYOND * highest.gb_per_s:
@@ -280,22 +290,16 @@ class _Judging:
         return f"{seen.value:.4g} GB/s is more than this machine can reach: {highest}"
 
     @cached_property
-    def _at_sizes(self) -> dict[tuple[str, str], list[Observation]]:
-        """What was measured at sizes of messages, or on ports of a rate; of a gate and a subject."""
-        measured: dict[tuple[str, str], list[Observation]] = defaultdict(list)
-        for (quantity, subject), several in self.seen.items():
-            gate, at, _ = quantity.partition("@")
-            if at:
-                measured[gate, subject] += several
-        return measured
+    def _at_sizes(self) -> dict[str, list[BySubject]]:
+        """What was measured at sizes of messages, or on ports of a rate, by gate."""
+        return grouped((name.partition("@")[0], several) for name, several in self.seen.items() if "@" in name)
 
-    def _fleet(self, against: Requirement, subjects: list[str]) -> list[Verdict]:
-        gate = against.gate
-        unmet = {subject: needs for subject in subjects if (needs := self._unmet(gate, subject))}
+    def _fleet(self, against: Requirement, subjects: list[str], unmet: Mapping[str, list[str]]) -> list[Verdict]:
+        gate, of_subjects = against.gate, self.seen.get(against.quantity, {})
         first: dict[str, Observation] = {}
         contradictory: dict[str, str] = {}
         for subject in subjects:
-            several = self.seen.get((against.quantity, subject))
+            several = of_subjects.get(subject)
             if subject in unmet or not several:  # it cannot be judged, and is left out of the comparison
                 continue
             # an unknown beside a value makes the subject unknown: half of its evidence is missing
@@ -304,8 +308,8 @@ class _Judging:
             if len(shown) > 1:
                 contradictory[subject] = f"says both {' and '.join(sorted(shown))}"
         values = {subject: seen.value for subject, seen in first.items() if seen.value is not None}
-        deciding = [(other, subject) for subject in subjects for other in gate.decided_by]
-        at_fault = {subject for other, subject in deciding if self.outcomes.get((other, subject)) is Outcome.FAIL}
+        deciding = [self.outcomes.get(other, {}) for other in gate.decided_by]
+        at_fault = {subject for subject in subjects for of in deciding if of.get(subject) is Outcome.FAIL}
         try:
             different = odd_ones(against.rule, values, against.limit, at_fault) if values else {}
         except RuleError as error:
@@ -337,6 +341,8 @@ def _unexpected(run: Run, parsed: Parsed) -> list[str]:
     known = {*run.nodes, naming.JOB, scale, *(subject for subjects in run.planned.values() for subject in subjects)}
     others = {seen.subject for seen in parsed.observations if seen.subject not in known}
     others = {subject for subject in others if not known.issuperset(naming.nodes_of(subject))}
+    if not others:
+        return []
     foreign = (seen for seen in parsed.observations if seen.subject in others)
     unexpected = sorted({seen.subject for seen in foreign if not _is_of_a_table(seen.quantity)})
     return [f"evidence about {', '.join(unexpected)}, which this run did not request"] if unexpected else []

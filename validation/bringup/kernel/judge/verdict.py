@@ -1,6 +1,7 @@
 """What a gate's value is compared with in a run, and the verdict that follows: data first, words last."""
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from bringup.kernel.errors import RuleError
@@ -26,6 +27,7 @@ class Requirement:
     basis: str | None = None  # how the limit was computed from the number of nodes
     declared: str = ""  # the profile's rule, where it is another one than the gate's
     is_unusable: bool = False  # the profile gives a limit, in another unit or as another rule
+    _made: dict[Hashable, Verdict] = field(default_factory=dict)  # in a fleet most subjects have the same value
 
     @property
     def rule(self) -> str:
@@ -70,6 +72,13 @@ class Requirement:
 
     def verdict(self, subject: str, outcome: Outcome, kind: Kind, seen: Observation | None, why: str | None) -> Verdict:
         """Make a verdict. why: its cause; of a value that was judged the remark, and the cause unless it passed."""
+        value = None if seen is None else seen.value
+        same = outcome, kind, why, type(value), tuple(value) if isinstance(value, list) else value, seen and seen.unit
+        if (made := self._made.get(same)) is None:
+            made = self._made[same] = self._new(subject, outcome, kind, seen, why)
+        return made.model_copy(update={"subject": subject, "evidence": "none" if seen is None else seen.evidence})
+
+    def _new(self, subject: str, outcome: Outcome, kind: Kind, seen: Observation | None, why: str | None) -> Verdict:
         value = None if seen is None else seen.value
         is_judged = kind is Kind.JUDGED
         is_miss = is_judged and outcome is not Outcome.PASS

@@ -8,13 +8,11 @@ GPU = "GPU-00000000-0000-"
 """Prefix of a simulated GPU's UUID in NVML, nvidia-smi and /proc. local-cluster/simulated/state.py makes it."""
 
 
-def is_named_in(observation: Observation) -> bool:
-    if GPU in observation.subject:
-        return True
-    value = observation.value
-    return GPU in value if isinstance(value, str) else isinstance(value, list) and any(GPU in item for item in value)
-
-
 def are_in(observations: Iterable[Observation]) -> bool:
     """Say whether a simulated GPU took part."""
-    return any(map(is_named_in, observations))
+    texts = set[str]()
+    for seen in observations:
+        texts.add(seen.subject)
+        if isinstance(seen.value, str | list):
+            texts.update([seen.value] if isinstance(seen.value, str) else seen.value)
+    return any(GPU in text for text in texts)

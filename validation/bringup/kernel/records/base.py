@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -242,7 +243,8 @@ def as_json(record: object) -> dict[str, Any]:
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """Group values by key. Keys and values stay in the order in which they come."""
-    groups: dict[K, list[V]] = {}
+    groups: defaultdict[K, list[V]] = defaultdict(list)
     for key, value in pairs:
-        groups.setdefault(key, []).append(value)
+        groups[key].append(value)
+    groups.default_factory = None
     return groups

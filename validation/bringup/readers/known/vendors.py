@@ -4,7 +4,7 @@ said."""
 
 import re
 from collections.abc import Collection, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -117,11 +117,15 @@ def faults(component: str, version: str, traits: Traits, models: Collection[str]
     """Return (a sentence about each fault of what a node has installed, the same of faults of which nobody can say
     whether they hit this node). models: of its GPUs; None: not known."""
     says: dict[bool | None, list[str]] = {True: [], None: [], False: []}
-    for fault in version_faults():
-        if fault.component == component and fault.has(version):
-            words = f"{component} {version}: {fault.hits}; avoid it: {fault.avoid} ({fault.source})"
-            says[fault.applies(traits, models)].append(words)
+    for fault in _faults_of(component, version):
+        words = f"{component} {version}: {fault.hits}; avoid it: {fault.avoid} ({fault.source})"
+        says[fault.applies(traits, models)].append(words)
     return says[True], says[None]
+
+
+@lru_cache(maxsize=1024)
+def _faults_of(component: str, version: str) -> list[VersionFault]:
+    return [fault for fault in version_faults() if fault.component == component and fault.has(version)]
 
 
 def pinned(environment: Mapping[str, str]) -> list[str]:
