@@ -96,7 +96,7 @@ def _rendered(template: str, **parts: Any) -> str:
 
 
 def _section(judged: Judged, pictures: Sequence[tuple[str, str]], has_table: bool = True) -> Section:
-    view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
+    view = View(judged.run, judged.verdicts, judged.folder, judged.measured)
     inventory = system.table(judged) if judged.run.phase == "discovery" else []
     return Section(view, next_steps.counted([judged]), pictures, list(view.measured.values()), inventory, has_table)
 

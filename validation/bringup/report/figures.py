@@ -26,12 +26,12 @@ def _drawn(chart: str, *given: object) -> list[Drawing]:
 
 
 def over_size(run: Judged) -> list[Drawing]:
-    return _drawn("bandwidth", run.observations, run.profile) if curve.curves(run.observations) else []
+    return _drawn("bandwidth", run.measured, run.profile) if curve.curves(run.measured) else []
 
 
 def between_nodes(run: Judged) -> list[Drawing]:
-    is_measured = any(seen.quantity.startswith("pair.") or "--" in seen.subject for seen in run.observations)
-    return _drawn("pairs", run.observations, run.run.nodes, run.verdicts.verdicts) if is_measured else []
+    is_measured = any(seen.quantity.startswith("pair.") or "--" in seen.subject for seen in run.measured)
+    return _drawn("pairs", run.measured, run.run.nodes, run.verdicts.verdicts) if is_measured else []
 
 
 def sampled(run: Judged) -> list[Drawing]:

@@ -51,7 +51,7 @@ class Section:
 
     @cached_property
     def view(self) -> View:
-        return View(self.judged.run, self.judged.verdicts, self.judged.folder, self.judged.observations)
+        return View(self.judged.run, self.judged.verdicts, self.judged.folder, self.judged.measured)
 
     @cached_property
     def curves(self) -> list[Drawing]:
@@ -91,7 +91,7 @@ class Section:
         playbook waited for it."""
         begin = time_of(self.judged.run.opened_at).timestamp()
         closed = next(  # the record's, which is a moment: a fact of that name may be any text
-            (s.value for s in self.judged.observations if (s.quantity, s.evidence) == (CLOSED_AT, CLOSED_AT_IN)), None
+            (seen.value for seen in self.judged.seen.of(CLOSED_AT) if seen.evidence == CLOSED_AT_IN), None
         )
         if closed is None:
             return begin, begin + (self.waited_s or 0.0)

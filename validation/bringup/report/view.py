@@ -38,7 +38,7 @@ class View:
     run: Run
     verdicts: Verdicts
     folder: Path = Path()
-    observations: Sequence[Observation] = ()
+    measured_by_nccl: Sequence[Observation] = ()
 
     @property
     def title(self) -> str:
@@ -121,7 +121,7 @@ class View:
 
     @cached_property
     def collectives(self) -> dict[str, list[collectives.Row]]:
-        return collectives.tables(self.observations, self.verdicts.verdicts)
+        return collectives.tables(self.measured_by_nccl, self.verdicts.verdicts)
 
     def not_passed(self, shown: Collection[str]) -> list[tuple[str, str, str, list[str]]]:
         """Return what did not pass, but for gates in `shown` that say the same of all subjects: outcome, subjects, why,
@@ -169,7 +169,7 @@ class View:
             "site": "" if site is None else text.site_in_words(site),
             "bringup commit": text.commit(self.run.git_commit, self.run.git_dirty),
             "Slurm job": self.run.slurm_job_id or "none (started on the login host)",
-            "time": collectives.time_spent(self.observations),
+            "time": collectives.time_spent(self.measured_by_nccl),
             "planned before the run": f"{sum(map(len, self.run.planned.values()))} checks",
         }
         return [(name, value) for name, value in rows.items() if value]

@@ -14,6 +14,7 @@ from bringup.report import document, figures, terminal, view
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
+@judge.no_garbage_collection()
 def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     """Judge a run; write observations.json, verdicts.json, report.md and its figures.
 

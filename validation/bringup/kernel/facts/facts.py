@@ -17,7 +17,8 @@ MOST_NAMED, MOST_OTHERS = 20, 100_000  # lines of a file that are no facts: name
 UNFINISHED = "did not finish"  # what a probe said before it ended: no evidence, and Slurm may say why it ended
 _LONGEST = 4000  # characters of a line: a probe writes 1,000 at most
 _MOST = 2**63 - 1  # no counter holds more, and no comparison can overflow
-_SUBJECT = ', "subject": '  # what is before it is the same in all facts of a task
+_SUBJECT, _QUANTITY = ', "subject": ', ', "quantity": '
+_MOST_KEPT = 20_000  # ends of lines that are kept: those of a fleet's devices say the same
 _CLOSINGS = re.compile(r'^ {0,9}(\d{1,9}): \{"probe": "[^"\n]{1,64}", "at": "([^"\n]{1,255})", "end": ', re.MULTILINE)
 
 
@@ -29,9 +30,8 @@ class _Speaker(Struct, forbid_unknown_fields=True):
 
 
 class _Said(Struct, forbid_unknown_fields=True):
-    """The rest of a fact."""
+    """What is said of a subject: the end of a line."""
 
-    subject: str
     quantity: str
     value: bool | Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)] | float | str | list[str] | None
     unit: str
@@ -41,6 +41,7 @@ class _Said(Struct, forbid_unknown_fields=True):
 class _Fact(_Said, kw_only=True):
     probe: str
     at: str
+    subject: str
 
 
 class _Closing(_Speaker):
@@ -51,6 +52,7 @@ class _Closing(_Speaker):
 
 _speaker, _said = msgspec.json.Decoder(_Speaker).decode, msgspec.json.Decoder(_Said).decode
 _fact, _closing = msgspec.json.Decoder(_Fact).decode, msgspec.json.Decoder(_Closing).decode
+_text = msgspec.json.Decoder(str).decode
 
 
 @dataclass(eq=False)
@@ -60,7 +62,7 @@ class _Task:
     at: str
     probe: str
     objection: str | None  # why nothing of it is believed
-    subjects: dict[str, str] = field(default_factory=dict)  # that it may speak of, whatever it says
+    subjects: dict[str, str] = field(default_factory=dict)  # as JSON -> one that it may speak of, whatever it says
     places: "array[int]" = field(default_factory=lambda: array("L"))  # of its facts in Parsed.observations
     ends: list[tuple[int, str]] = field(default_factory=list)  # each closing line's count of facts, and its place
 
@@ -114,52 +116,60 @@ def _doubt(parsed: Parsed, task: _Task) -> None:
 
 
 class _Lines:
-    """Reads the lines of one file. It runs once per fact of a fleet, so it must be fast: what is the same in many lines
-    is read once, and is once in the memory."""
+    """Reads the lines of one file. It runs once per fact of a fleet, so it must be fast. A line has three parts: who
+    says it, of what, and what. Each part that is the same in many lines is decoded once, and is once in the memory."""
 
     def __init__(self, where: str, speakers: Speakers | None) -> None:
         self.parsed, self.refusals, self.others = Parsed(), Refusals(where), 0
         self.tasks: dict[tuple[str, str, str], _Task] = {}  # by label, node and probe
         self.closed: list[_Task] = []
         self._where, self._speakers = where, speakers
-        self._begun: dict[str, _Task] = {}  # the beginning of a line, with its label -> who says it
+        self._begun: dict[str, _Task] = {}  # the first part, with its label
+        self._said: dict[str, _Said] = {}  # the last part
+        self._once = dict[str, str]().setdefault
 
     def read(self, text: str) -> None:
-        begun, observations, once = self._begun, self.parsed.observations, dict[str, str]().setdefault
+        begun, known, seen, where = self._begun, self._said, self.parsed.observations, self._where
         for number, line in enumerate(each_line(text), start=1):
             beginning, _, rest = line.partition(_SUBJECT)
-            task = begun.get(beginning)
+            named, _, end = rest.partition(_QUANTITY)
+            subject: str | None
             try:
-                said = _said(f'{{"subject": {rest}') if task is not None and len(line) <= _LONGEST else None
-            except ValueError:
-                said = None
-            if task is None or said is None or (said.value is None and not said.why):
-                if (alone := self._alone(line, number)) is None:
-                    if self.others < MOST_OTHERS:
-                        continue
-                    self.parsed.note(f"{self._where}:{number}: the rest of the file was not read")
+                if len(line) > _LONGEST:
+                    raise ValueError
+                task, said = begun[beginning], known.get(end) or self._end(end)
+                subject = task.subjects.get(named) or self._believed(task, _text(named), said, number, named)
+            except (KeyError, ValueError):  # another order, an end, or no fact
+                if (alone := self._alone(line, number)) is not None:
+                    task, subject, said = alone
+                elif self.others < MOST_OTHERS:
+                    continue
+                else:
+                    self.parsed.note(f"{where}:{number}: the rest of the file was not read")
                     break
-                task, said = alone
-            subject = task.subjects.get(said.subject) or self._believed(task, said, number)
-            if subject is None:
-                continue
-            value, why = said.value, None if said.why is UNSET else once(said.why, said.why)
-            if value == "":  # no name, version or id is empty: two nodes without one are not alike
-                value, why = None, why or "an empty text"
-            task.places.append(len(observations))
-            observations.append(
-                Observation(
-                    quantity=once(said.quantity, said.quantity),
-                    subject=subject,
-                    value=once(value, value) if type(value) is str else value,
-                    unit=once(said.unit, said.unit),
-                    evidence=f"{self._where}:{number}",
-                    why=why,
+            if subject is not None:
+                task.places.append(len(seen))
+                seen.append(
+                    Observation(
+                        quantity=said.quantity,
+                        subject=subject,
+                        value=said.value,
+                        unit=said.unit,
+                        evidence=f"{where}:{number}",
+                        why=None if said.why is UNSET else said.why,
+                    )
                 )
-            )
 
-    def _alone(self, line: str, number: int) -> tuple[_Task, _Said] | None:
-        """Read a line by itself: the first fact of a task, a closing line, or none of both: None."""
+    def _end(self, end: str) -> _Said:
+        """Read the last part of a line. Raises ValueError."""
+        said = _known(_said(f'{{"quantity": {end}'))
+        said.quantity, said.unit = self._once(said.quantity, said.quantity), self._once(said.unit, said.unit)
+        if len(self._said) < _MOST_KEPT:
+            self._said[end] = said
+        return said
+
+    def _alone(self, line: str, number: int) -> tuple[_Task, str | None, _Said] | None:
+        """Read a line by itself: the first fact of a task, a closing line, or neither: None."""
         label = LABEL.match(line)
         words = line[label.end() :] if label else line
         said = _decoded(words)
@@ -177,28 +187,38 @@ class _Lines:
             with suppress(ValueError):
                 if _speaker(words.partition(_SUBJECT)[0] + "}") == _Speaker(said.probe, said.at):
                     self._begun[line.partition(_SUBJECT)[0]] = task
-            return task, said
+            return task, self._believed(task, said.subject, said, number), said
+        evidence = f"{self._where}:{number}"
         if task.objection is not None:
             self.refusals.note(task.objection, number)
             return None
-        evidence = f"{self._where}:{number}"
         if not task.ends:
             self.closed.append(task)
         task.ends.append((said.end, evidence))
-        if said.run and said.utc:
+        if said.run is not UNSET and said.utc is not UNSET:
             self.parsed.saw("probe.stamp", said.at, [said.run, said.utc], "run and UTC", evidence)
         return None
 
-    def _believed(self, task: _Task, said: _Said, number: int) -> str | None:
-        """Return the subject. None: who says it may not speak of it."""
+    def _believed(self, task: _Task, subject: str, said: _Said, number: int, named: str = "") -> str | None:
+        """Return the subject. None: who says it may not speak of it. named: the subject as JSON."""
         asks = None if self._speakers is None else self._speakers.of_subject
-        objection = task.objection or (asks and asks(task.at, said.subject, said.quantity))
+        objection = task.objection or (asks and asks(task.at, subject, said.quantity))
         if objection is not None:
             self.refusals.note(objection, number)
             return None
-        if asks is None or asks(task.at, said.subject, "") is None:
-            task.subjects[said.subject] = said.subject
-        return said.subject
+        if named and (asks is None or asks(task.at, subject, "") is None):
+            task.subjects[named] = subject
+        return subject
+
+
+def _known(said: _Said) -> _Said:
+    """Return what is said: no name, version or id is empty, because two nodes without one are not alike. Raises
+    ValueError: nothing, and not why."""
+    if said.value is None and not said.why:
+        raise ValueError
+    if said.value == "":
+        said.value, said.why = None, said.why or "an empty text"
+    return said
 
 
 def _decoded(words: str) -> _Fact | _Closing | None:
@@ -207,7 +227,8 @@ def _decoded(words: str) -> _Fact | _Closing | None:
         return None
     with suppress(ValueError):
         fact = _fact(words)
-        return fact if fact.value is not None or fact.why else None
+        _known(fact)
+        return fact
     with suppress(ValueError):
         closing = _closing(words)
         return closing if (closing.run is UNSET) == (closing.utc is UNSET) else None

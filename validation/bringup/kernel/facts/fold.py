@@ -75,7 +75,9 @@ def facts_of(gate: Gate, observed: Seen) -> list[Observation]:
     several: dict[str, list[Observation]] = {}
     for name in gate.fold.facts:
         several |= observed.starting_with(name[:-1]) if name.endswith("*") else {name: observed.of(name)}
-    return [fact for name, of in several.items() for fact in of if name != gate.id or "/" in fact.subject]
+    if gate.id in several:
+        several[gate.id] = [fact for fact in several[gate.id] if "/" in fact.subject]
+    return [fact for of in several.values() for fact in of]
 
 
 def groups(gate: Gate, observed: Seen, run: Run) -> list[Group]:

@@ -59,7 +59,7 @@ class Seen:
         return observations if step is None else [seen for seen in observations if seen.step == step]
 
     def by_subject(self, quantity: str) -> dict[str, list[Observation]]:
-        return grouped((observation.subject, observation) for observation in self.of(quantity))
+        return grouped((seen.subject, seen) for seen in self._by_quantity.get(quantity, ()))
 
     def starting_with(self, prefix: str) -> dict[str, list[Observation]]:
         """Return quantity -> observations."""

@@ -50,6 +50,12 @@ class Judged:
         """Return its observations by quantity."""
         return Seen(self.observations)
 
+    @cached_property
+    def measured(self) -> list[Observation]:
+        """Return, in order, what collectives and pairs of nodes measured: of a discovery, which has most, nothing."""
+        names = self.seen.starting_with("nccl.") | self.seen.starting_with("pair.")
+        return [seen for seen in self.observations if seen.quantity in names] if names else []
+
     @property
     def objection(self) -> str | None:
         """Say why its numbers must not be used: a gate of EVIDENCE did not pass, or records contradict themselves."""
@@ -67,7 +73,7 @@ class Judged:
 
 def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, FileError."""
-    with _no_garbage_collection(), files.checksums_of_reads():
+    with no_garbage_collection(), files.checksums_of_reads():
         run, seal = results.load(folder), results.read_seal(folder)
         profile = results.load_profile(folder, run) if profile is None else profile
         is_training = PHASES[run.phase].is_training
@@ -76,7 +82,7 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         parsed, facts = read_run(folder, run, records, seal)
         if profile.is_open and run.phase == "discovery":  # it is what says which numbers these nodes have
             profile = registry.called(registry.NUMBERS)(profile, parsed.observations, run)
-        verdicts = judge(run, profile, parsed, of_site)
+        verdicts = judge(run, profile, parsed, of_site, facts)
         if verdicts.outcome is not Outcome.PASS:
             verdicts = registry.called(registry.CAUSES)(verdicts, facts, run)
         names: Names = registry.called(registry.NAMES)(facts, run.gpus_per_node)
@@ -88,7 +94,7 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Stop the search for cycles. A fleet's evidence is hundreds of thousands of small objects without cycles, and the
     search takes a third of the time."""
     enabled = gc.isenabled()
@@ -100,16 +106,16 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def judge(run: Run, profile: Profile, parsed: Parsed, own: Gates = catalogue.NONE) -> Verdicts:
-    """Return a verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
+def judge(
+    run: Run, profile: Profile, parsed: Parsed, own: Gates = catalogue.NONE, seen: Seen | None = None
+) -> Verdicts:
+    """Return a verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete.
+    seen: what was parsed, where it is known by quantity."""
     not_applicable = scope.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
     judged = {*pairs, rounds.ROUND}  # at any size
-    quantities = dict.fromkeys(observation.quantity for observation in parsed.observations)
-    observed = {name: dict[str, list[Observation]]() for name in quantities if name.partition("@")[0] in judged}
-    for observation in parsed.observations:
-        if (by_subject := observed.get(observation.quantity)) is not None:
-            by_subject.setdefault(observation.subject, []).append(observation)
+    seen = Seen(parsed.observations) if seen is None else seen
+    observed = {name: seen.by_subject(name) for name in seen.starting_with("") if name.partition("@")[0] in judged}
     _plan_links_that_were_chosen(pairs, run, observed.get(rounds.ROUND, {}))
     judging = _Judging(run, profile, observed, {}, set(pairs), {**own, **catalogue.GATES})
     verdicts: list[Verdict] = []

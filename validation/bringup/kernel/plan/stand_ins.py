@@ -10,9 +10,7 @@ GPU = "GPU-00000000-0000-"
 
 def are_in(observations: Iterable[Observation]) -> bool:
     """Say whether a simulated GPU took part."""
-    texts = set[str]()
-    for seen in observations:
-        texts.add(seen.subject)
-        if isinstance(seen.value, str | list):
-            texts.update([seen.value] if isinstance(seen.value, str) else seen.value)
+    observations = list(observations)
+    texts = {seen.subject for seen in observations} | {seen.value for seen in observations if type(seen.value) is str}
+    texts.update(text for seen in observations if isinstance(seen.value, list) for text in seen.value)
     return any(GPU in text for text in texts)
