@@ -16,7 +16,7 @@ from bringup.kernel.plan import own, subjects
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json, grouped
+from bringup.kernel.records import QUIET, Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json, grouped
 from bringup.kernel.results import CLOSED, OWN_CHECKS, PROFILE
 from bringup.report import layers
 from bringup.report.render import render
@@ -120,7 +120,7 @@ _OWN = ({Kind.UNKNOWN, Kind.JUDGED}, {Kind.ABSENT}, {Kind.BLOCKED}, {Kind.UNDECL
 
 
 def causes_of(verdicts: Verdicts) -> Causes:
-    bad = [verdict for verdict in verdicts.verdicts if not verdict.outcome.is_quiet]
+    bad = [verdict for verdict in verdicts.verdicts if verdict.outcome not in QUIET]
     first = [verdict for verdict in bad if verdict.outcome is Outcome.FAIL]
     open_ends = [verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE]
     for kinds in _OWN:

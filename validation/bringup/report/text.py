@@ -22,7 +22,7 @@ from bringup.kernel.characters import printable as printable
 from bringup.kernel.facts.names import listed as listed
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import QUESTIONS
-from bringup.kernel.records import Answer, ClaimAnswer, Headline, Kind, Outcome, SiteUsed, Verdict
+from bringup.kernel.records import QUIET, Answer, ClaimAnswer, Headline, Kind, Outcome, SiteUsed, Verdict
 from bringup.kernel.results import REPOSITORY
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
@@ -72,7 +72,7 @@ def counted(verdicts: Iterable[Verdict]) -> str:
 
 
 def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    return sorted((v for v in verdicts if not v.outcome.is_quiet), key=lambda v: -v.outcome.rank)
+    return sorted((v for v in verdicts if v.outcome not in QUIET), key=lambda v: -v.outcome.rank)
 
 
 def sentence(verdict: Verdict) -> str:

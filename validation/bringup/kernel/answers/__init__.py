@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import listed
@@ -101,8 +102,7 @@ class _RunEvidence:
 # --- claims
 
 
-@dataclass(frozen=True)
-class _Evidence:
+class _Evidence(NamedTuple):
     """A verdict that bears on a claim, and the run it is from."""
 
     run: _RunEvidence

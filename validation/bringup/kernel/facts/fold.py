@@ -116,7 +116,10 @@ def ended_by_slurm(observed: Seen, step: str | None) -> str | None:
 
 
 def by_node(facts: Iterable[Observation]) -> dict[str, list[Observation]]:
-    return grouped((fact.subject.partition("/")[0], fact) for fact in facts)
+    nodes: dict[str, list[Observation]] = {}
+    for fact in facts:
+        nodes.setdefault(fact.subject.partition("/")[0], []).append(fact)
+    return nodes
 
 
 def _equal(facts: list[Observation]) -> Iterable[list[Observation]]:

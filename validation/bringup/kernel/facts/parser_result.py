@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -48,10 +49,11 @@ class Seen:
 
     def __init__(self, observations: Iterable[Observation], beside: Seen | None = None) -> None:
         """beside: what was seen before."""
-        known = {} if beside is None else beside._by_quantity
-        self._by_quantity: dict[str, list[Observation]] = {name: list(several) for name, several in known.items()}
+        self._by_quantity = defaultdict[str, list[Observation]](list)
+        for name, several in () if beside is None else beside._by_quantity.items():
+            self._by_quantity[name] = list(several)
         for observation in observations:
-            self._by_quantity.setdefault(observation.quantity, []).append(observation)
+            self._by_quantity[observation.quantity].append(observation)
 
     def of(self, quantity: str, step: str | None = None) -> list[Observation]:
         """Return the observations of all steps, or of one. Empty if it was not observed."""

@@ -209,19 +209,17 @@ class _Judging:
             return [of_unknown_gate(gate_id, subject) for subject in subjects]
         first = self._requirement(gate, subjects[0])
         alike = not isinstance(gate.expect, Requested) and gate.per not in SCALES
-        required = {subject: first if alike else self._requirement(gate, subject) for subject in subjects}
+        required = {} if alike else {subject: self._requirement(gate, subject) for subject in subjects}
         unmet = self._unmet(gate, subjects)
         if first.rule in FLEET and first.undeclared is None:
             verdicts = self._fleet(first, subjects, unmet)
         else:
             verdicts = [
-                required[subject].blocked(subject, unmet[subject])
-                if subject in unmet
-                else self._value(required[subject], subject)
-                for subject in subjects
+                against.blocked(subject, unmet[subject]) if subject in unmet else self._value(against, subject)
+                for subject, against in ((subject, required.get(subject, first)) for subject in subjects)
             ]
         self.outcomes[gate_id] = {made.subject: made.outcome for made in verdicts}
-        if any(each.undeclared is not None for each in required.values()):
+        if any(each.undeclared is not None for each in (first, *required.values())):
             self.undeclared.add(gate_id)
         return verdicts
 
@@ -271,6 +269,8 @@ class _Judging:
     def _value(self, against: Requirement, subject: str) -> Verdict:
         gate = against.gate
         seen = self.seen.get(against.quantity, {}).get(subject, [])
+        if len(seen) == 1 and against.undeclared is None and gate.id not in ceiling.OF_GATE:  # most of a fleet
+            return against.compared(seen[0])
         if against.undeclared is not None:
             strict = self.run.site is not None and self.run.site.says.get("strict") is True
             at_sizes = [each for by_subject in self._at_sizes.get(gate.id, ()) for each in by_subject.get(subject, ())]
@@ -279,8 +279,6 @@ class _Judging:
             against.compared(each) if (why := self._too_fast(gate, each)) is None else against.unknown(each, why)
             for each in seen
         ]
-        if len(judged) == 1:
-            return judged[0]
         return max(judged, key=lambda verdict: verdict.outcome.rank, default=None) or against.absent(subject)
 
     def _too_fast(self, gate: Gate, seen: Observation) -> str | None:

@@ -1,8 +1,10 @@
 """What a gate's value is compared with in a run, and the verdict that follows: data first, words last."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from bringup.kernel.errors import RuleError
 from bringup.kernel.facts.parser_result import is_number
@@ -73,13 +75,6 @@ class Requirement:
     def verdict(self, subject: str, outcome: Outcome, kind: Kind, seen: Observation | None, why: str | None) -> Verdict:
         """Make a verdict. why: its cause; of a value that was judged the remark, and the cause unless it passed."""
         value = None if seen is None else seen.value
-        same = outcome, kind, why, type(value), tuple(value) if isinstance(value, list) else value, seen and seen.unit
-        if (made := self._made.get(same)) is None:
-            made = self._made[same] = self._new(subject, outcome, kind, seen, why)
-        return made.model_copy(update={"subject": subject, "evidence": "none" if seen is None else seen.evidence})
-
-    def _new(self, subject: str, outcome: Outcome, kind: Kind, seen: Observation | None, why: str | None) -> Verdict:
-        value = None if seen is None else seen.value
         is_judged = kind is Kind.JUDGED
         is_miss = is_judged and outcome is not Outcome.PASS
         return Verdict(
@@ -104,7 +99,15 @@ class Requirement:
 
     def judged(self, seen: Observation, good: bool, remark: str | None) -> Verdict:
         outcome = Outcome.PASS if good else self.gate.severity
-        return self.verdict(seen.subject, outcome, Kind.JUDGED, seen, remark)
+        return self._like(seen, (good, remark), lambda: self.verdict(seen.subject, outcome, Kind.JUDGED, seen, remark))
+
+    def _like(self, seen: Observation, how: Hashable, make: Callable[[], Verdict]) -> Verdict:
+        """Return the verdict about another subject that says the same, for this one; make the first one. how: it was
+        judged; None: compared with the limit."""
+        key = seen.value.__class__, tuple(seen.value) if isinstance(seen.value, list) else seen.value, seen.unit, how
+        if (made := self._made.get(key)) is None:
+            made = self._made[key] = make()
+        return replace(made, subject=seen.subject, evidence=seen.evidence)
 
     def unknown(self, seen: Observation, why: str) -> Verdict:
         """Judge an observation that says nothing about the gate."""
@@ -119,6 +122,9 @@ class Requirement:
         return made.model_copy(update={"blocked_by": by})
 
     def compared(self, seen: Observation) -> Verdict:
+        return self._like(seen, seen.why, lambda: self._compared(seen))
+
+    def _compared(self, seen: Observation) -> Verdict:
         why = self.unusable(seen)
         if why is None and self.limit is None:
             why = "this run requested nothing to compare with"

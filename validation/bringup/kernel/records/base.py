@@ -143,7 +143,7 @@ class Outcome(StrEnum):
     @property
     def is_quiet(self) -> bool:
         """Say whether there is nothing to do about it."""
-        return self in (Outcome.PASS, Outcome.NO_LIMIT)
+        return self in QUIET
 
     @property
     def exit_code(self) -> int:
@@ -151,6 +151,7 @@ class Outcome(StrEnum):
         return {Outcome.INCOMPLETE: 2, Outcome.FAIL: 1}.get(self, 0)
 
 
+QUIET = (Outcome.PASS, Outcome.NO_LIMIT)
 _RANK = {outcome: rank for rank, outcome in enumerate(Outcome)}
 
 
