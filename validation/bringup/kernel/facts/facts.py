@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from bringup.kernel.facts.parser_result import Parsed, each_line
 from bringup.kernel.facts.speakers import LABEL, Refusals, Speakers
-from bringup.kernel.records import Observation
+from bringup.kernel.records import Observation, Value
 
 MOST_NAMED, MOST_OTHERS = 20, 100_000  # lines of a file that are no facts: named one by one, read at all
 UNFINISHED = "did not finish"  # what a probe said before it ended: no evidence, and Slurm may say why it ended
@@ -20,13 +20,6 @@ _MOST = 2**63 - 1  # no counter holds more, and no comparison can overflow
 _SUBJECT, _QUANTITY = ', "subject": ', ', "quantity": '
 _MOST_KEPT = 20_000  # ends of lines that are kept: those of a fleet's devices say the same
 _CLOSINGS = re.compile(r'^ {0,9}(\d{1,9}): \{"probe": "[^"\n]{1,64}", "at": "([^"\n]{1,255})", "end": ', re.MULTILINE)
-
-
-class _Speaker(Struct, forbid_unknown_fields=True):
-    """Who says it: the beginning of a line."""
-
-    probe: str
-    at: str
 
 
 class _Said(Struct, forbid_unknown_fields=True):
@@ -44,15 +37,17 @@ class _Fact(_Said, kw_only=True):
     subject: str
 
 
-class _Closing(_Speaker):
+class _Closing(Struct, forbid_unknown_fields=True):
+    probe: str
+    at: str
     end: int
     run: str | UnsetType = UNSET
     utc: str | UnsetType = UNSET
 
 
-_speaker, _said = msgspec.json.Decoder(_Speaker).decode, msgspec.json.Decoder(_Said).decode
+_said, _text = msgspec.json.Decoder(_Said).decode, msgspec.json.Decoder(str).decode
 _fact, _closing = msgspec.json.Decoder(_Fact).decode, msgspec.json.Decoder(_Closing).decode
-_text = msgspec.json.Decoder(str).decode
+_What = tuple[str, Value | None, str, str | None]  # quantity, value, unit, why
 
 
 @dataclass(eq=False)
@@ -79,7 +74,10 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
     """
     lines = _Lines(where, speakers)
     lines.read(text)
-    parsed, tasks = lines.parsed, [task for task in lines.tasks.values() if task.places]
+    parsed, tasks = (
+        lines.parsed,
+        sorted((task for task in lines.tasks.values() if task.places), key=lambda task: task.places[0]),
+    )
     if lines.refusals and speakers is not None and (by_label := speakers.as_labelled(_CLOSINGS.findall(text))):
         return parse(text, where, by_label)
     for task in lines.closed:
@@ -125,50 +123,41 @@ class _Lines:
         self.closed: list[_Task] = []
         self._where, self._speakers = where, speakers
         self._begun: dict[str, _Task] = {}  # the first part, with its label
-        self._said: dict[str, _Said] = {}  # the last part
-        self._once = dict[str, str]().setdefault
+        self._ends: dict[str, _What] = {}  # the last part
 
     def read(self, text: str) -> None:
-        begun, known, seen, where = self._begun, self._said, self.parsed.observations, self._where
+        begun, ends, seen, where = self._begun, self._ends, self.parsed.observations, self._where
         for number, line in enumerate(each_line(text), start=1):
             beginning, _, rest = line.partition(_SUBJECT)
             named, _, end = rest.partition(_QUANTITY)
-            subject: str | None
             try:
                 if len(line) > _LONGEST:
                     raise ValueError
-                task, said = begun[beginning], known.get(end) or self._end(end)
-                subject = task.subjects.get(named) or self._believed(task, _text(named), said, number, named)
-            except (KeyError, ValueError):  # another order, an end, or no fact
-                if (alone := self._alone(line, number)) is not None:
-                    task, subject, said = alone
-                elif self.others < MOST_OTHERS:
-                    continue
-                else:
+                task, what = begun[beginning], ends.get(end) or self._end(end)
+                subject = task.subjects.get(named) or self._believed(task, _text(named), what[0], number, named)
+            except (KeyError, ValueError):  # another order, a closing line, or no fact
+                if (alone := self._alone(line, number)) is None:
+                    if self.others < MOST_OTHERS:
+                        continue
                     self.parsed.note(f"{where}:{number}: the rest of the file was not read")
                     break
+                task, subject, what = alone
             if subject is not None:
                 task.places.append(len(seen))
+                quantity, value, unit, why = what
+                at = f"{where}:{number}"
                 seen.append(
-                    Observation(
-                        quantity=said.quantity,
-                        subject=subject,
-                        value=said.value,
-                        unit=said.unit,
-                        evidence=f"{where}:{number}",
-                        why=None if said.why is UNSET else said.why,
-                    )
+                    Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence=at, why=why)
                 )
 
-    def _end(self, end: str) -> _Said:
+    def _end(self, end: str) -> _What:
         """Read the last part of a line. Raises ValueError."""
-        said = _known(_said(f'{{"quantity": {end}'))
-        said.quantity, said.unit = self._once(said.quantity, said.quantity), self._once(said.unit, said.unit)
-        if len(self._said) < _MOST_KEPT:
-            self._said[end] = said
-        return said
+        what = _what(_said(f'{{"quantity": {end}'))
+        if len(self._ends) < _MOST_KEPT:
+            self._ends[end] = what
+        return what
 
-    def _alone(self, line: str, number: int) -> tuple[_Task, str | None, _Said] | None:
+    def _alone(self, line: str, number: int) -> tuple[_Task, str | None, _What] | None:
         """Read a line by itself: the first fact of a task, a closing line, or neither: None."""
         label = LABEL.match(line)
         words = line[label.end() :] if label else line
@@ -184,10 +173,9 @@ class _Lines:
             objection = None if self._speakers is None else self._speakers.of_task(*of)
             task = self.tasks[of] = _Task(said.at, said.probe, objection)
         if isinstance(said, _Fact):
-            with suppress(ValueError):
-                if _speaker(words.partition(_SUBJECT)[0] + "}") == _Speaker(said.probe, said.at):
-                    self._begun[line.partition(_SUBJECT)[0]] = task
-            return task, self._believed(task, said.subject, said, number), said
+            if words.startswith(f'{{"probe": "{said.probe}", "at": "{said.at}"{_SUBJECT}'):
+                self._begun[line.partition(_SUBJECT)[0]] = task
+            return task, self._believed(task, said.subject, said.quantity, number), _what(said)
         evidence = f"{self._where}:{number}"
         if task.objection is not None:
             self.refusals.note(task.objection, number)
@@ -199,10 +187,10 @@ class _Lines:
             self.parsed.saw("probe.stamp", said.at, [said.run, said.utc], "run and UTC", evidence)
         return None
 
-    def _believed(self, task: _Task, subject: str, said: _Said, number: int, named: str = "") -> str | None:
+    def _believed(self, task: _Task, subject: str, quantity: str, number: int, named: str = "") -> str | None:
         """Return the subject. None: who says it may not speak of it. named: the subject as JSON."""
         asks = None if self._speakers is None else self._speakers.of_subject
-        objection = task.objection or (asks and asks(task.at, subject, said.quantity))
+        objection = task.objection or (asks and asks(task.at, subject, quantity))
         if objection is not None:
             self.refusals.note(objection, number)
             return None
@@ -211,14 +199,15 @@ class _Lines:
         return subject
 
 
-def _known(said: _Said) -> _Said:
-    """Return what is said: no name, version or id is empty, because two nodes without one are not alike. Raises
-    ValueError: nothing, and not why."""
-    if said.value is None and not said.why:
+def _what(said: _Said) -> _What:
+    """Return what is said. No name, version or id is empty: two nodes without one are not alike. Raises ValueError: a
+    value is missing, and the reason, too."""
+    value, why = said.value, None if said.why is UNSET else said.why
+    if value is None and not why:
         raise ValueError
-    if said.value == "":
-        said.value, said.why = None, said.why or "an empty text"
-    return said
+    if value == "":
+        value, why = None, why or "an empty text"
+    return said.quantity, value, said.unit, why
 
 
 def _decoded(words: str) -> _Fact | _Closing | None:
@@ -227,8 +216,7 @@ def _decoded(words: str) -> _Fact | _Closing | None:
         return None
     with suppress(ValueError):
         fact = _fact(words)
-        _known(fact)
-        return fact
+        return fact if _what(fact) else None
     with suppress(ValueError):
         closing = _closing(words)
         return closing if (closing.run is UNSET) == (closing.utc is UNSET) else None

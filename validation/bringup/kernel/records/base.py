@@ -11,16 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import msgspec
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import core_schema
 
 from bringup.kernel.characters import CONTROL
@@ -105,21 +96,17 @@ class OfMany(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, **update)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> core_schema.CoreSchema:
         kinds, fields = get_type_hints(cls), msgspec.structs.fields(cls)
-        declared: Any = {each.name: (kinds[each.name], _default(each)) for each in fields}
+        defaults: dict[str, Any] = {each.name: ... if each.required else each.default for each in fields}
+        defaults |= {each.name: Field(default_factory=list) for each in fields if each.default_factory is list}
+        declared: Any = {name: (kinds[name], default) for name, default in defaults.items()}
         strict = handler.generate_schema(create_model(cls.__name__, __base__=Record, **declared))
         return core_schema.json_or_python_schema(
             core_schema.no_info_after_validator_function(lambda read: cls(**vars(read)), strict),
             core_schema.is_instance_schema(cls),
             serialization=core_schema.plain_serializer_function_ser_schema(msgspec.to_builtins),
         )
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return Field(default_factory=field.default_factory)
-    return ... if field.required else field.default
 
 
 class Outcome(StrEnum):
@@ -206,8 +193,7 @@ def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     """Write atomically. Without `replace` an existing file is a RecordError: evidence is never overwritten."""
     lists = {name: several for name, several in record if isinstance(several, list) and several}
     many = {name: several for name, several in lists.items() if isinstance(several[0], OfMany)}
-    empty: dict[str, list[OfMany]] = {name: [] for name in many}
-    text = TypeAdapter(type(record)).dump_json(record.model_copy(update=empty), indent=1)
+    text = TypeAdapter(type(record)).dump_json(record.model_copy(update={name: [] for name in many}), indent=1)
     if isinstance(record, Versioned) and record.BY_EYE:
         text = lists_on_lines(text.decode()).encode()
     files.write(path, _with(many, text), replace=replace)
