@@ -6,6 +6,7 @@ import pytest
 from bringup.kernel import results as runs
 from bringup.kernel.errors import RecordError
 from bringup.kernel.records import Closed, Outcome, read_record, worst, write_record
+from bringup.report import run_folders
 from loops import case_for_each
 
 CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z", files={})
@@ -66,4 +67,4 @@ def test_runs_that_were_never_closed_and_those_of_a_preflight_are_no_history(tmp
         if is_closed:
             (results / "discovery" / name / runs.CLOSED).write_text("{}")
     (tmp_path / runs.PREFLIGHTS / "look").mkdir(parents=True)
-    assert [run.name for run in runs.every_run(tmp_path)] == ["a"]
+    assert [run.name for run in run_folders.every_run(tmp_path)] == ["a"]

@@ -93,7 +93,7 @@ def test_a_node_in_whose_failed_jobs_one_user_stood_is_shown_and_not_named(capsy
     alone, both = lemons.find(of_many_days(["ann"])), lemons.find(of_many_days(["ann", "bob"]))
     assert ([each.node for each in alone.named], [each.node for each in alone.of_one_user]) == ([], ["n1"])
     assert ([each.node for each in both.named], both.of_one_user) == (["n1"], [])
-    monkeypatch.setattr("bringup.kernel.results.every_run", list)
+    monkeypatch.setattr("bringup.report.run_folders.every_run", list)
     file = tmp_path / "jobs.txt"
     file.write_text(table(of_many_days(["ann"])))
     assert main(["history", "--lemons", str(file)]) == 2
@@ -181,7 +181,7 @@ def test_a_line_feed_in_the_name_of_a_job_makes_no_row(sacct):
 
 @pytest.mark.parametrize("rows", ["", "9|ann|FAILED|n1|10:00|11:00|train\n"])
 def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monkeypatch, capsys, rows):
-    monkeypatch.setattr("bringup.kernel.results.every_run", list)
+    monkeypatch.setattr("bringup.report.run_folders.every_run", list)
     file = tmp_path / "jobs.txt"
     file.write_text(table([]) + rows)
     assert main(["history", "--lemons", str(file)]) == 2
@@ -190,7 +190,7 @@ def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monke
 
 
 def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, sacct, monkeypatch, capsys):
-    monkeypatch.setattr("bringup.kernel.results.every_run", list)
+    monkeypatch.setattr("bringup.report.run_folders.every_run", list)
     file = tmp_path / "jobs.txt"
     file.write_text(table(lemon_nodes.fleet(SEED, effect=0.4)) + "9|ann|FAILED|n1|10:00|11:00|train\n")
     assert main(["history", "--lemons", str(file)]) == 1

@@ -16,10 +16,11 @@ import yaml
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import NotApplicable, Outcome, Verdict
-from bringup.kernel.results import REPOSITORY, Absent
+from bringup.kernel.results import REPOSITORY
 from bringup.report.collection import Collection
 from bringup.report.junit import junit
 from bringup.report.prometheus import prometheus
+from bringup.report.run_folders import Absent
 from bringup.report.text import plain
 from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of

@@ -12,10 +12,11 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.gate import Guide
 from bringup.kernel.plan.profile import PROFILES
 from bringup.kernel.records import Action, Kind, Mark, Outcome, Step, Verdict
-from bringup.kernel.results import REPOSITORY, Absent
+from bringup.kernel.results import REPOSITORY
 from bringup.report import explain, next_steps, page
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
+from bringup.report.run_folders import Absent
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_run, a_verdict, gathered, judged_of, playbook
 
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"

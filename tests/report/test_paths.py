@@ -8,7 +8,7 @@ import pytest
 from bringup.cli import main
 from bringup.kernel import results
 from bringup.kernel.records import Outcome, Playbook, Step, read_record, write_record
-from bringup.report import collection, text
+from bringup.report import collection, run_folders, text
 from loops import for_each
 from runs_for_tests import discovery, lose_a_gpu
 from trained_runs import run_of
@@ -159,7 +159,7 @@ def test_a_recorded_folder_that_is_no_run_near_a_playbook_is_absent(trees, tmp_p
     step = Step(phase="smoke", folder=recorded, outcome=Outcome.PASS, blocks=False, seconds=1)
     for playbook in (here, sent):
         with pytest.raises(results.RunError):
-            results.step_folder(playbook, step)
+            run_folders.step_folder(playbook, step)
 
 
 def test_one_broken_run_does_not_end_the_page(trees, capsys):

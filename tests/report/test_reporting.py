@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 from bringup.cli import main
 from bringup.kernel.judge import Judged
 from bringup.kernel.records import NotApplicable, Observation, Outcome, Playbook, Step, Verdict, write_record
-from bringup.kernel.results import Absent
 from bringup.report import page, render
+from bringup.report.run_folders import Absent
 from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of
 from runs_for_tests import FIXTURES, discovery

@@ -16,6 +16,7 @@ from bringup.kernel.errors import RunError, UsageError
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, Sweep, SweepRow, read_record, write_record
+from bringup.report import run_folders
 from bringup.training import fields as plan
 from bringup.training.comparison.entries import Entry
 from bringup.training.records import RunArgs
@@ -265,7 +266,7 @@ def test_what_finished_is_not_run_again_and_what_did_not_is(tree, jobs):
 
 def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, jobs, capsys):
     assert sweep.run(tree, None) == 0
-    gathered = runs.find([tree])
+    gathered = run_folders.find([tree])
     assert [folder.name for folder in gathered.folders] == ["run_ddp_1node-s-v0-k1", "run_ddp_1node-s-v2-k1"]
     assert gathered.varied == ["attention"]
     assert cli.main(["compare", "--json", str(tree)]) == 2  # each run is incomplete

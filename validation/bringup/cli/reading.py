@@ -3,11 +3,11 @@
 import argparse
 import json
 
-from bringup.kernel import judge, results
+from bringup.kernel import judge
 from bringup.kernel.errors import BringupError, UsageError
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, worst
-from bringup.report import explain, terminal, text
+from bringup.report import explain, run_folders, terminal, text
 from bringup.report.known_runs import newest_first
 from bringup.verb import CANNOT_TELL, complain, named_profile
 
@@ -28,7 +28,7 @@ def do_judge(arguments: argparse.Namespace) -> int:
 
     signers, unsigned = signature.signers(arguments.signers), 0
     profile = named_profile(arguments.profile)
-    runs = results.find(arguments.runs)
+    runs = run_folders.find(arguments.runs)
     _report_absent(runs)
     outcomes = [Outcome.INCOMPLETE] * len(runs.absent)
     for folder in runs.once:
@@ -52,7 +52,7 @@ def do_judge(arguments: argparse.Namespace) -> int:
     return CANNOT_TELL if unsigned else worst(outcomes).exit_code
 
 
-def _report_absent(runs: results.RunFolders) -> None:
+def _report_absent(runs: run_folders.RunFolders) -> None:
     """Print what a playbook had planned and is not there: it counts."""
     for absent in runs.absent:
         title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
@@ -62,7 +62,7 @@ def _report_absent(runs: results.RunFolders) -> None:
 def do_explain(arguments: argparse.Namespace) -> int:
     """Explain runs, the worst first."""
     profile = named_profile(arguments.profile)
-    runs = results.find(arguments.runs)
+    runs = run_folders.find(arguments.runs)
     judged, unread = [], 0
     for folder in runs.once:
         try:

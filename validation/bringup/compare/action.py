@@ -16,7 +16,7 @@ from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, as_json
 from bringup.readers import jobs as answers
 from bringup.report import advice as advice_text
-from bringup.report import known_runs, outputs, terminal, text
+from bringup.report import known_runs, outputs, run_folders, terminal, text
 from bringup.run import auto_profile, slurm
 from bringup.run import site as at_site
 from bringup.training import fields as sweeps
@@ -94,12 +94,17 @@ def _exit_code(compared: sidebyside.SideBySide) -> int:
 def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:
     """Return the runs to compare: of a playbook those that trained, of a sweep those that finished; those that are
     missing are printed. And the fields that sweeps vary."""
-    runs = results.find(folders)
+    runs = run_folders.find(folders)
     for absent in runs.absent:
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
             complain(f"left out: {absent.phase}: {absent.why}")
     chosen = [path for path in runs.folders if path not in runs.steps or PHASES[runs.steps[path].phase].is_training]
-    swept = {path for sweep in folders if results.is_of(sweep, results.SWEEP) for path in results.find([sweep]).folders}
+    swept = {
+        path
+        for sweep in folders
+        if run_folders.is_of(sweep, results.SWEEP)
+        for path in run_folders.find([sweep]).folders
+    }
     unfinished = [folder for folder in chosen if folder in swept and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
@@ -146,7 +151,7 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
 def do_history(arguments: argparse.Namespace) -> int:
     """Exit code: 1 something became slower, or a node is named; 0 neither; 2 low once, or too few days."""
     judged = []
-    for folder in results.find(arguments.runs).once if arguments.runs else results.every_run():
+    for folder in run_folders.find(arguments.runs).once if arguments.runs else run_folders.every_run():
         try:
             judged.append(judge.judge_folder(folder))
         except (BringupError, OSError) as error:
@@ -187,7 +192,7 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
 def do_profile(arguments: argparse.Namespace) -> int:
     output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
     outputs.check([output])
-    runs = results.find(arguments.runs)
+    runs = run_folders.find(arguments.runs)
     if runs.absent:
         raise RunError(
             f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}; "

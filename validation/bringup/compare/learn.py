@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bringup.kernel import judge, results
+from bringup.kernel import judge
 from bringup.kernel.errors import RunError
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
@@ -21,6 +21,7 @@ from bringup.kernel.plan.expectation import MEASURED_HERE, SPEEDS, Expectation, 
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Observation, Run, Value
+from bringup.report import run_folders
 from bringup.training.comparison.entries import refuse_copies
 
 LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
@@ -32,7 +33,7 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
     """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises RunError,
     NotComparable."""
     refuse_copies((judged.folder, judged.run) for judged in judgements)
-    results.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
+    run_folders.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
     expect: dict[str, Expectation] = {}
     runs_by_gate: dict[str, list[RunObservations]] = {}
     first = judgements[0]

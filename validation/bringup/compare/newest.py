@@ -6,6 +6,7 @@ from bringup.kernel import results
 from bringup.kernel.errors import RecordError, RunError
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import read_record
+from bringup.report import run_folders
 from bringup.report.known_runs import Known, newest_first
 from bringup.training.records import RunArgs, differing_fields
 
@@ -23,7 +24,7 @@ def trainings() -> list[Path]:
 
 def _trained(known: Known) -> bool:
     try:
-        runs = results.find([known.folder])
+        runs = run_folders.find([known.folder])
     except (RecordError, RunError, OSError):
         return False
     return any(results.holds(folder, results.METRICS) for folder in runs.folders)

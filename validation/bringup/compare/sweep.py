@@ -20,7 +20,7 @@ from bringup.kernel.plan.phases import NODES, PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, Sweep, SweepRow, SweepRun, read_record, worst, write_record, write_text
 from bringup.kernel.results import REPOSITORY
-from bringup.report import terminal, text
+from bringup.report import run_folders, terminal, text
 from bringup.report.render import render
 from bringup.run import open as opening
 from bringup.run import partitions, slurm
@@ -110,7 +110,7 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
 def _read(folder: Path) -> Sweep:
     """Read a sweep. Raises RecordError when there is none, RunError when it lies in a copy of the repository."""
     sweep = read_record(folder / runs.SWEEP, Sweep)
-    tree = runs.tree_of(folder, runs.SWEEPS)
+    tree = run_folders.tree_of(folder, runs.SWEEPS)
     if tree is None or tree.resolve() != REPOSITORY.resolve():
         raise RunError(f"{folder}: is a copy; name the sweep in {REPOSITORY / runs.SWEEPS}")
     if sweep.phase not in PHASES:

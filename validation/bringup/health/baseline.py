@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from bringup.health.records import Asked, Baseline, Group
-from bringup.kernel import judge, results
+from bringup.kernel import judge
 from bringup.kernel.errors import RunError
 from bringup.kernel.facts.parser_result import Seen, is_number
 from bringup.kernel.judge import Judged
@@ -16,6 +16,7 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.gate import Fixed
 from bringup.kernel.records import Action, Limit, Outcome, known
 from bringup.readers.known import xid
+from bringup.report import run_folders
 
 UP = "4: ACTIVE"
 MEMORY_SHARES = (0.98, 1.02)
@@ -28,7 +29,7 @@ QUESTIONS = {gate: check for check, gates in known("health_questions", dict[str,
 def made_of(judgements: Sequence[Judged]) -> Baseline:
     """Make a group of nodes per run; of a node in several, the last one counts. Raises RunError,
     NotComparable where they are of two clusters."""
-    results.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
+    run_folders.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
     groups = [_group(judged) for judged in judgements if judged.run.phase == "discovery"]
     if not groups:
         needed = "the baseline of the health check is made of one that passed"

@@ -17,9 +17,9 @@ from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Answer, Decision, Headline, Mark, Outcome, Playbook, Verdict, grouped, known, worst
-from bringup.kernel.results import Absent, RunFolders
 from bringup.registry import DRILLED, called
-from bringup.report import fleet
+from bringup.report import fleet, run_folders
+from bringup.report.run_folders import Absent, RunFolders
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
@@ -74,7 +74,7 @@ def of_playbook(playbook: Playbook, judged: Sequence[Judged], folder: Path) -> C
     steps = {step.phase: step for step in playbook.steps}
     return Collection(
         absent=[Absent(step.phase, step.why_not_run or "did not run") for step in playbook.steps if not step.folder],
-        left_out=[*playbook.left_out, *map(results.unhealthy_node, playbook.unhealthy_nodes)],
+        left_out=[*playbook.left_out, *map(run_folders.unhealthy_node, playbook.unhealthy_nodes)],
         unhealthy_nodes=[entry.node for entry in playbook.unhealthy_nodes],
         set_aside=playbook.set_aside,
         playbooks=[folder],
@@ -88,7 +88,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     judged is absent, and says why; raises RunError, FileError or RecordError only when nothing was left to judge."""
     of_drills = [folder for folder in folders if results.holds(folder, results.DRILLS)]
     drills = [called(DRILLED)(folder) for folder in of_drills]
-    chosen = results.find([folder for folder in folders if folder not in of_drills])
+    chosen = run_folders.find([folder for folder in folders if folder not in of_drills])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []
     for folder in chosen.once:
@@ -115,7 +115,7 @@ def _refuse_equal_names(judged: Sequence[Judged]) -> None:
     """Refuse nodes of one name and of two clusters: on the page they would be one. Raises NotComparable."""
     of_node = grouped((node, (run.folder, run.run)) for run in judged for node in run.run.nodes)
     for several in of_node.values():
-        results.refuse_other_clusters(several)
+        run_folders.refuse_other_clusters(several)
 
 
 # --- the headline

@@ -16,7 +16,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Mark, Observations, Verdicts, read_record
-from bringup.report import collectives, drain, figures, fleet, layers, next_steps, system, trainings
+from bringup.report import collectives, drain, figures, fleet, layers, next_steps, run_folders, system, trainings
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
 from bringup.report.render import render
@@ -129,7 +129,7 @@ def beside(judged: Judged) -> list[Judged]:
     """Return what was judged in the same playbook and a training is read beside: discovery, collectives, DDP on as many
     nodes. Empty for a copy that lies in no tree."""
     phase = PHASES[judged.run.phase]
-    tree = results.tree_of(judged.folder, Path(phase.results))
+    tree = run_folders.tree_of(judged.folder, Path(phase.results))
     if not phase.is_training or tree is None:
         return []
     alike = [

@@ -20,7 +20,7 @@ from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import LeftOut, Outcome, Playbook, Step, read_record, worst_of_run, write_record, write_text
 from bringup.kernel.results import PLAYBOOK, REPOSITORY
-from bringup.report import collection, document, links, next_steps, terminal, view, write
+from bringup.report import collection, document, links, next_steps, run_folders, terminal, view, write
 from bringup.report import text as report
 from bringup.run import at_work, partitions, slurm
 from bringup.run import open as opening
@@ -292,7 +292,7 @@ def dry_run(
 def earlier_run(folder: Path) -> Playbook:
     """Read the earlier playbook. Raises RecordError if it cannot be read, RunError in a copy of the repository."""
     playbook = read_record(folder / PLAYBOOK, Playbook)
-    tree = runs.tree_of(folder)
+    tree = run_folders.tree_of(folder)
     if tree is None or tree.resolve() != runs.REPOSITORY.resolve():
         raise RunError(f"--resume {folder}: is a copy; name the playbook in {runs.REPOSITORY / runs.PLAYBOOKS}")
     return playbook
@@ -334,7 +334,7 @@ def _judged_now(folder: Path, step: Step, profile: Profile | None) -> Judged | N
     if step.outcome not in GOOD:
         return None
     try:
-        run_folder = runs.step_folder(folder, step)
+        run_folder = run_folders.step_folder(folder, step)
         # a run that ended after `bringup run` was killed has no verdicts yet
         judge_now = judge.judge_folder if (run_folder / runs.VERDICTS).exists() else write.judge_and_save
         judged = judge_now(run_folder, profile)
