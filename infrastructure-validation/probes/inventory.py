@@ -16,10 +16,12 @@ import gpus
 import nvml
 import smi
 from beside import cpus
+from drives import drives
 from fabric import fabric, uses_rdma
 from fabric_manager import fabric_manager
 from facts import Facts
 from folders import folders, of_this_task
+from identity import identity
 from imex import imex
 from kernel_log import kernel_log
 from leftovers import leftovers
@@ -49,7 +51,19 @@ def main():
     def places(facts):
         folders(facts, of_this_task() + [tuple(named.split("=", 1)) for named in arguments.folder])
 
-    of_the_kernel = (software, machine, host, limits, settings, timekeeping, places, kernel_log, leftovers)
+    of_the_kernel = (
+        software,
+        machine,
+        host,
+        limits,
+        settings,
+        timekeeping,
+        places,
+        kernel_log,
+        leftovers,
+        drives,
+        identity,
+    )
     for question in (*of_the_kernel, fabric, imex, fabric_manager, devices.devices):
         try:
             question(facts)

@@ -163,6 +163,16 @@ def test_a_state_has_words_of_its_own_and_a_running_job_stands_still_when_its_lo
     assert words in cause("step 1\n", Job("7", "ann", state, "", ["n0"], 1), quiet_s=quiet_s).words
 
 
+@for_each(("", "completing"), (WAITED.format(1, 1, 38), "collective"))
+def test_a_job_that_does_not_end_says_which_node_slurm_waits_for_and_what_its_reason_means(text, kind):
+    node = Node("IDLE+DRAIN", "Kill task failed")
+    answer = judged(Job("7", "ann", "COMPLETING", "0:15", ["n1"], 2), [Text("job.log", text, 0.0)], {"n1": node})
+    assert (answer.cause.kind, answer.cause.node) == (kind, "n1" if kind == "completing" else "")
+    assert "state D" in (answer.cause.do if kind == "completing" else answer.nodes["n1"])
+    assert "waits until its last processes" in (answer.cause.words if kind == "completing" else answer.then[0])
+    assert answer.nodes["n1"].startswith("idle+drain: Kill task failed (a process of the job did not end by SIGKILL")
+
+
 def test_a_log_that_was_not_read_is_not_called_silent():
     failed = Job("7", "ann", "FAILED", "1:0", ["n0"], 1, logs=["/x.log"])
     assert judged(failed, [], {}).cause.words == "its script ended with 1; its logs could not be read"

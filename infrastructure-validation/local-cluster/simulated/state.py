@@ -54,6 +54,13 @@ class State:
         tail = f".{key}" if key else ""
         return self.first(f"port.{name}{tail}", f"port{tail}")
 
+    def drive(self, index: int, key: str) -> str:
+        return self.first(f"drive{index}.{key}", f"drive.{key}")
+
+    @property
+    def drives(self) -> range:
+        return range(int(self.first("drives")))
+
     @property
     def ports(self) -> list[str]:
         return self.first("ports").split()
@@ -154,6 +161,9 @@ def _is_key(key: str, state: State) -> bool:
         return not (link and int(link) >= int(state.gpu(int(index), "nvlinks"))) and _is_known(
             f"gpu.{nvlink or ''}{rest}", state
         )
+    drive = re.fullmatch(r"drive(\d+)\.(.+)", key)
+    if drive:
+        return int(drive[1]) in state.drives and _is_known(f"drive.{drive[2]}", state)
     port = re.fullmatch(r"port\.([^.]+)(\..+)?", key)
     if port and port[1] in state.ports:
         return _is_known(f"port{port[2] or ''}", state)

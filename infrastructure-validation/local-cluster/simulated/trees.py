@@ -50,8 +50,9 @@ def make(root: Path, pci: Path = PCI, classes: Path = CLASS) -> None:
         if _read(link / "vendor") != NVIDIA:  # a GPU of the machine is not the node's
             (root / "pci" / link.name).symlink_to(link.readlink())
     (root / "class/infiniband").mkdir(parents=True)
+    (root / "class/nvme").mkdir()
     for folder in classes.iterdir():
-        if folder.is_dir() and folder.name != "infiniband":
+        if folder.is_dir() and folder.name not in ("infiniband", "nvme"):
             (root / "class" / folder.name).mkdir()
             if folder.name == "net":  # mounted: interfaces come and go
                 continue
@@ -89,6 +90,24 @@ def render(state: State, root: Path) -> None:
         shutil.rmtree(root / "class/infiniband" / removed)
     for name in names:
         _port(state, name, root / "class/infiniband" / name)
+    for removed in {path.name for path in (root / "class/nvme").iterdir()} - {f"nvme{index}" for index in state.drives}:
+        shutil.rmtree(root / "class/nvme" / removed)
+    for index in state.drives:
+        _drive(state, index, root / "class/nvme" / f"nvme{index}")
+
+
+def _drive(state: State, index: int, drive: Path) -> None:
+    for file, key in (
+        ("model", "model"),
+        ("firmware_rev", "firmware"),
+        ("state", "state"),
+        ("transport", "transport"),
+        ("device/current_link_speed", "link_speed"),
+        ("device/current_link_width", "link_width"),
+        (f"{drive.name}n1/size", "sectors"),
+        (f"{drive.name}n1/ro", "read_only"),
+    ):
+        _write(drive / file, state.drive(index, key))
 
 
 def _port(state: State, name: str, hca: Path) -> None:

@@ -123,7 +123,7 @@ def judged(
     victims = [_raised(job, text, log, raised) for text, log in logs for raised in log.raised if raised.is_victim]
     waits = [wait for text, log in logs if (wait := _collective(job, text, log)) is not None]
     unusual = {
-        name: f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
+        name: f"{node.state.lower()}{f': {_reason(node.reason)}' if node.reason else ''}"
         for name, node in nodes.items()
         if not node.is_usable or node.reason
     }
@@ -136,14 +136,25 @@ def judged(
         cause = Cause("stalled", words, do="bringup why JOB --on-nodes shows what its processes do")
     if job.state == "COMPLETED":
         cause = Cause("none", "it ended well: exit code 0")
+    # Slurm lists only the nodes that it still waits for
+    stuck = Cause("completing", _ENDS.in_short["COMPLETING"], node=job.nodes[0] if len(job.nodes) == 1 else "")
+    if job.state == "COMPLETING" and cause.kind in (*UNEXPLAINED, "cancelled", "slurm.cancelled"):
+        cause = stuck
     if cause.rank is not None and not cause.node:
         known = [node for _, log in logs if (node := job.places(log).of_rank(cause.rank))]
         cause = replace(cause, node=next(iter(known), ""))
     cause = _alike(job, cause, causes)
     cause = replace(cause, do=cause.do or _ENDS.next.get(cause.kind, ""))
     then = [in_short(each) for each in [*causes, *waits, *victims] if each.evidence != cause.evidence]
+    then[:0] = [stuck.words] if job.state == "COMPLETING" and cause.kind != stuck.kind else []
     not_seen = [f"the node of {cause.who}: {HOW_TO_LEARN}"] if cause.who and not cause.node else []
     return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual, not_seen)
+
+
+def _reason(reason: str) -> str:
+    """Say what it means where it is a known fault in Slurm's own words, such as `Kill task failed`."""
+    known = signs.match(reason)
+    return f"{reason} ({known.cause}; {known.do})" if known is not None and known.area == "Slurm" else reason
 
 
 def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Cause], unusual: dict[str, str]) -> Cause:
