@@ -25,6 +25,7 @@ COLLECTIVES: dict[str, tuple[Value | None, Value]] = {  # gate: (good, bad) on e
     "nccl.transport": ("rdma-verbs", "sockets"),
     "nccl.gdr": (1.0, 0.5),
     "nccl.nics": (8, 7),
+    "nccl.p2p": (1.0, 0.875),
     "nccl.nvls": (True, False),
     **{f"nccl.{name}.busbw": SPEED for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "groups")},
     "nccl.pair.slowest": (AT_LIMIT, 0.0001),

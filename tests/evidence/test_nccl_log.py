@@ -26,7 +26,9 @@ def read(*names: str) -> dict[str, object]:
     ("log-efa.log", "efa", 32, 1.0, True),
 )
 def test_what_carries_the_bytes_between_hosts_is_read(log, transport, nics, gdr, nvls):
-    assert read(log) == {"nccl.transport": transport, "nccl.nics": nics, "nccl.gdr": gdr, "nccl.nvls": nvls}
+    seen = read(log)
+    del seen["nccl.p2p"]
+    assert seen == {"nccl.transport": transport, "nccl.nics": nics, "nccl.gdr": gdr, "nccl.nvls": nvls}
 
 
 def log_of(host: str, nics: int, used: tuple[int, ...], line: str = "[{n}]mlx5_{n}:1/IB") -> str:
@@ -53,6 +55,23 @@ def test_inside_one_host_there_are_no_channels_to_judge_between_hosts():
     seen = read("log-one-node.log")
     assert seen["nccl.gdr"] is None
     assert seen["nccl.nvls"] is False
+
+
+@case_for_each(
+    ("2-nodes", ["P2P/CUMEM", "P2P/CUMEM/read", "NET/IB/0/GDRDMA"], 1.0, "2 of 2 channels inside hosts"),
+    ("2-nodes", ["P2P/IPC", "SHM/direct/direct"], 0.5, "1 of 2 channels inside hosts, others via SHM/direct"),
+    ("1-node", ["P2P/IPC", "NET/IB/0/GDRDMA"], 0.5, "others via NET/IB"),
+    ("2-nodes", ["NET/IB/0/GDRDMA"], None, "the log shows no channel inside a host"),
+)
+def test_channels_inside_a_host_that_do_not_go_from_gpu_to_gpu_are_named(scale, ways, share, why):
+    entries = [f"n0:7:7 [0] NCCL INFO Channel 0{n}/0 : 0[0] -> 1[1] via {way}" for n, way in enumerate(ways)]
+    (p2p,) = [
+        each
+        for each in nccl_log.parse({"a.log": "\n".join(entries)}, "raw/nccl", scale).observations
+        if each.quantity == "nccl.p2p"
+    ]
+    assert (p2p.value, why in str(p2p.why)) == (share, True), p2p
+    assert share in (None, 1.0) or ("via P2P" not in entries[int(p2p.evidence.rpartition(":")[2]) - 1])
 
 
 def test_one_rank_on_sockets_among_ranks_on_infiniband_is_seen():

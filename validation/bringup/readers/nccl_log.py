@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from bringup.kernel.facts.parser_result import Parsed, lines
+from bringup.kernel.plan.subjects import scale_name
 from bringup.kernel.plan.transports import NVLINK, SOCKETS, VERBS, is_recognised, of_network
 
 # Each communicator prints the network that it uses (subsystem INIT), since 2.18 or earlier. Since 2.28 it also prints
@@ -45,11 +46,12 @@ def parse(
             why = f"{telling} of {ranks} ranks left a log in {folder}"
         if debug is not None and debug.upper() not in ("INFO", "TRACE"):
             why += f": NCCL_DEBUG={debug} was set by the user, INFO is needed"
-        for quantity, unit in (("transport", "text"), ("gdr", "share"), ("nics", "count"), ("nvls", "flag")):
+        for quantity, unit in (("transport", "text"), ("gdr", "share"), ("p2p", "share"), ("nics", "count"), ("nvls", "flag")):
             parsed.saw(f"nccl.{quantity}", subject, None, unit, folder, why)
         return parsed
     _network(parsed, files, text, folder, subject, ranks)
     _direct(parsed, files, text, folder, subject)
+    _inside(parsed, files, text, folder, subject)
     _nvls(parsed, text, folder, subject)
     return parsed
 
@@ -173,6 +175,21 @@ def _direct(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, su
     elif any(way.startswith("P2P/MNNVL") for way in ways):
         why = "no channel between hosts leaves NVLink (P2P/MNNVL)"
     parsed.saw("nccl.gdr", subject, share, "share", where, why)
+
+
+def _inside(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
+    """Give the share of channels inside hosts that go from GPU to GPU (`P2P/…`), not through memory of the host. On
+    one node also those over a NIC are inside."""
+    ways = [match[1] for match in CHANNEL.finditer(text)]
+    inside = [way for way in ways if subject == scale_name(1) or not way.startswith("NET/")]
+    share, where, why = None, folder, "the log shows no channel inside a host"
+    if inside:
+        others = sorted({"/".join(way.split("/")[:2]) for way in inside if not way.startswith("P2P/")})
+        direct = sum(way.startswith("P2P/") for way in inside)
+        share, why = round(direct / len(inside), 3), f"{direct} of {len(inside)} channels inside hosts"
+        where = _evidence(files, folder, *(f"via {way}" for way in others), "via P2P/")
+        why += f", others via {', '.join(others)}" if others else ""
+    parsed.saw("nccl.p2p", subject, share, "share", where, why)
 
 
 def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
