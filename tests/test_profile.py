@@ -239,5 +239,5 @@ def test_the_number_of_every_gate_of_smoke_is_declared_or_excluded(name):
     asked = [gate.id for gate in gates.of_phase("smoke") if gate.expect == "profile" and gate.id not in here.expect]
     open_ones = {gate for gate in asked if here.reason_not_applicable(gate) is None}
     # no number holds for GPUs that nobody has named
-    of_gpus = {"smoke.compute.tflops", "smoke.compute.device_to_device", "smoke.compute.device"}
+    of_gpus = {f"smoke.compute.{name}" for name in ("tflops", "device_to_device", "device", "memory")}
     assert open_ones == (of_gpus if name == "generic" else set())

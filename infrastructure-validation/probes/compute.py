@@ -4,6 +4,7 @@
 The factors repeat with period 7, so that the product is known exactly from a table of 7 x 7 whole numbers, which is
 made without any matrix product. A single wrong bit in one element is seen. Speed: the median of the products of a
 second, and of REPETITIONS at least, after a warm-up; a shorter time may hold nothing but a pause of a neighbour.
+Then how fast each GPU's memory is, and the ways from and to it.
 Does not prove: that memory is sound beyond what the matrices fill; that speed lasts for longer than a second.
 Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 PYTHON compute.py
 """
@@ -21,12 +22,16 @@ from imports import large_imports
 
 PERIOD = 7
 REPETITIONS = 7
+FEW = 3  # repetitions of each way between two GPUs, of which there may be 56; of a triad
 LEAST_S = 1.0
 SIZE = {"cuda": 8064, "cpu": 1008}  # multiples of STEP; at most, on a GPU
 STEP = 112  # of 7, which the factors repeat with, and of 16, which tensor cores take at once
 PEAK_BYTES = 20  # that an element takes while the factors are made: 2 whole numbers of 8 bytes, 2 of the factors
 SHARE = 12  # of a GPU's memory that this may be: one of 16 GiB has the whole size
 COPY_BYTES = 256 * 2**20
+TRIAD_BYTES = 2**30  # of each of three arrays at most: far more than caches hold
+TRIAD_SHARE = 16  # of a GPU's memory that one of them may be
+TRIADS = 5
 PRIME = 251
 PART_BYTES = 2**24  # that are compared at once: the comparison takes as much memory
 WITHOUT_TORCH = {
@@ -65,13 +70,14 @@ def main():
     why_no_copy = "torch sees no GPU"
     if devices[0].type == "cuda":
         try:
+            memory(torch, devices, who, facts)
             wrong += copies(torch, devices, who, facts)
             why_no_copy = None
         except RuntimeError as error:  # what the products showed is said all the same
             why_no_copy = cuda_start.reason(f"torch: {error}")
     if why_no_copy is not None:
-        for quantity in ("smoke.compute.host_to_device", "smoke.compute.device_to_device"):
-            facts.unknown(quantity, "GB/s", why_no_copy)
+        for quantity in ("memory", "host_to_device", "device_to_device", "gpu.memory", "gpu.copies"):
+            facts.unknown(f"smoke.compute.{quantity}", "GB/s", why_no_copy)
     say_wrong(facts, wrong)
     facts.finish()
 
@@ -180,6 +186,26 @@ def clock(torch, device):
     return time.perf_counter()
 
 
+def memory(torch, devices, who, facts):
+    """Bandwidth of each GPU's own memory: a = b + 3 c reads two arrays and writes one. The slowest GPU counts."""
+    speeds = [triad_gbps(torch, device) for device in devices]
+    for each, speed in zip(who, speeds, strict=True):
+        facts.saw("smoke.compute.gpu.memory", round(speed, 1), "GB/s", f"{facts.at}/{each}")
+    facts.saw("smoke.compute.memory", round(min(speeds), 1), "GB/s", remark=who[speeds.index(min(speeds))])
+
+
+def triad_gbps(torch, device):
+    room = torch.cuda.get_device_properties(device).total_memory // TRIAD_SHARE
+    a, b, c = (torch.ones(min(TRIAD_BYTES, room) // 4, device=device) for _ in range(3))
+    seconds = []
+    for _ in range(FEW + 1):
+        begun = clock(torch, device)
+        for _ in range(TRIADS):
+            torch.add(b, c, alpha=3, out=a)
+        seconds.append(clock(torch, device) - begun)
+    return 3 * a.numel() * 4 * TRIADS / statistics.median(seconds[1:]) / 1e9
+
+
 def copies(torch, devices, who, facts):
     """From pinned host memory beside each GPU to it; from each GPU to the next, or within the only one. The slowest
     counts. Returns (which copy, in words; bytes that did not arrive as they were sent): each GPU's is read back."""
@@ -200,6 +226,7 @@ def copies(torch, devices, who, facts):
         across.append(copy_gbps(torch, source, target))
         across_wrong.append(wrong_bytes(torch, target, returned, host))
         del target
+    matrix(torch, buffers, who, facts)
     for quantity, speeds, way in (("host_to_device", inward, "to"), ("device_to_device", across, "from")):
         for each, speed in zip(who, speeds, strict=True):
             facts.saw(f"smoke.compute.gpu.{quantity}", round(speed, 2), "GB/s", f"{facts.at}/{each}")
@@ -213,6 +240,22 @@ def copies(torch, devices, who, facts):
         (f"wrong bytes copied from {who[i]} to {who[(i + 1) % len(who)]}", max(0, across_wrong[i] - inward_wrong[i]))
         for i in range(len(who))
     ]
+
+
+def matrix(torch, buffers, who, facts):
+    """From each GPU to each other one, one after the other: of each the slowest way, and to which GPU it goes. Nothing
+    where there is one GPU. A GPU that cannot reach another one directly goes through memory of the host."""
+    ways = [{} for _ in buffers]
+    for other, buffer in enumerate(buffers if len(buffers) > 1 else []):
+        target = torch.empty_like(buffer)
+        for source in set(range(len(buffers))) - {other}:
+            ways[source][who[other]] = copy_gbps(torch, buffers[source], target, FEW)
+        del target
+    for each, speeds in zip(who, ways, strict=True):
+        if speeds:
+            slowest = min(speeds, key=speeds.get)
+            remark = f"to {slowest}; the fastest way reaches {max(speeds.values()):.4g}"
+            facts.saw("smoke.compute.gpu.copies", round(speeds[slowest], 2), "GB/s", f"{facts.at}/{each}", remark)
 
 
 def fill(torch, host):
@@ -239,9 +282,9 @@ def host_memory(torch, uuid):
         return torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
 
 
-def copy_gbps(torch, source, target):
+def copy_gbps(torch, source, target, repetitions=REPETITIONS):
     seconds = []
-    for _ in range(REPETITIONS + 1):
+    for _ in range(repetitions + 1):
         torch.cuda.synchronize(target.device)
         begun = time.perf_counter()
         target.copy_(source, non_blocking=True)

@@ -66,6 +66,22 @@ def test_a_node_or_a_gpu_far_below_its_peers_is_named_and_the_others_are_not(whi
     assert not says or says in in_words(verdicts[-1])[1]
 
 
+@shows_failing("smoke.compute.memory_peers", "smoke.compute.copy_peers")
+@for_each(
+    ("memory", [3000.0, 2990.0, 2700.0], FAIL, "GPU-2: 2700"),
+    ("memory", [3000.0, 2990.0, 2900.0], PASS, ""),
+    ("memory", [3000.0, 2990.0, None], OPEN, "GPU-2: not read"),
+    ("copies", [370.0, 20.0, 370.0], FAIL, "GPU-1: 20"),
+    ("copies", [370.0, 300.0, 371.0], PASS, ""),
+)
+def test_a_gpu_with_slow_memory_or_one_slow_way_to_another_is_named(what, of_gpus, outcome, words):
+    gate = f"smoke.compute.{'memory_peers' if what == 'memory' else 'copy_peers'}"
+    usual = 3000.0 if what == "memory" else 370.0
+    seen = of_gate("smoke", gate, {f"smoke.compute.gpu.{what}": speeds([usual] * 3, of_gpus)}, gpus=3)
+    assert (seen["n0"].outcome, seen["n1"].outcome) == (PASS, outcome)
+    assert words in in_words(seen["n1"])[1]
+
+
 def test_gpus_are_not_compared_where_there_is_none():
     assert profile.load("local-cpu").reason_not_applicable("smoke.compute.gpu_peers") is not None
 
@@ -109,7 +125,11 @@ def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(dtype):
 @case_for_each(
     *(
         pytest.param(gate, value, marks=shows_failing(gate))
-        for gate, value in (("smoke.compute.host_to_device", 1.0), ("smoke.compute.device_to_device", 30.0))
+        for gate, value in (
+            ("smoke.compute.host_to_device", 1.0),
+            ("smoke.compute.device_to_device", 30.0),
+            ("smoke.compute.memory", 2600.0),
+        )
     )
 )
 def test_a_slow_copy_fails(gate, value):

@@ -16,6 +16,7 @@ struct Condition {
   double hang_s = 0;        // that a wait lasts, unless the GPU is repaired before
   double slow = 1;          // times that an operation takes
   double copy_slow = 1;     // times that a copy between host and GPU takes
+  double memory_slow = 1;   // times that everything but a product takes: it waits for the device's memory
   double used = 0;          // share of its memory that others hold
   bool wrong_product = false;
   bool wrong_copy = false;  // from the host
@@ -82,6 +83,7 @@ class Conditions {
     bool slowed = throttle.rfind("hw_", 0) == 0 || throttle == "sw_power_cap";
     now.slow = std::max(number("cuda.slow", 1), slowed ? THROTTLED : 1.0);
     now.copy_slow = number("cuda.copy_slow", 1);
+    now.memory_slow = number("cuda.memory_slow", 1);
     double memory = number("memory", 0);
     now.used = memory > 0 ? std::min(1.0, number("memory_used", 0) / memory) : 0;
     now.wrong_product = say("cuda.product") == "wrong";

@@ -46,7 +46,8 @@ class Call {
     with_random_numbers([&] { op_.callBoxed(stack_); });
     aliases_.settle();
     spoil(condition);
-    take_longer(copies_ ? std::max(condition.slow, condition.copy_slow) : condition.slow, begun);
+    double of_kind = copies_ ? condition.copy_slow : products().count(name_) ? 1 : condition.memory_slow;
+    take_longer(std::max(condition.slow, of_kind), begun);
     if (arrives_.defined()) arrive_later(arrives_, on_);
     for (size_t i = stack_->size() - op_.schema().returns().size(); i < stack_->size(); ++i) give(i);
   }
