@@ -39,6 +39,7 @@ WITHOUT_TORCH = {
     "smoke.compute.device.fallback": "count",
     "smoke.compute.wrong_values": "count",
 }
+OF_MEMORY, OF_COPIES = ("memory", "gpu.memory"), ("host_to_device", "device_to_device", "gpu.copies")
 SLOW_S = 3.0  # the drill: longer than any product takes
 
 
@@ -67,17 +68,15 @@ def main():
     _, tflops, spread = results[slowest]
     facts.saw("smoke.compute.tflops", round(tflops, 4), "TFLOP/s", remark=f"{who[slowest]}, {spread}")
     wrong = [(f"wrong values on {each}", count) for each, (count, _, _) in zip(who, results, strict=True)]
-    why_no_copy = "torch sees no GPU"
-    if devices[0].type == "cuda":
+    is_cuda = devices[0].type == "cuda"
+    for question, quantities in ((memory, OF_MEMORY), (copies, OF_COPIES)):
+        why = None if is_cuda else "torch sees no GPU"
         try:
-            memory(torch, devices, who, facts)
-            wrong += copies(torch, devices, who, facts)
-            why_no_copy = None
-        except RuntimeError as error:  # what the products showed is said all the same
-            why_no_copy = cuda_start.reason(f"torch: {error}")
-    if why_no_copy is not None:
-        for quantity in ("memory", "host_to_device", "device_to_device", "gpu.memory", "gpu.copies"):
-            facts.unknown(f"smoke.compute.{quantity}", "GB/s", why_no_copy)
+            wrong += question(torch, devices, who, facts) if is_cuda else []
+        except RuntimeError as error:  # what was seen before is said all the same
+            why = cuda_start.reason(f"torch: {error}")
+        for quantity in quantities if why is not None else ():
+            facts.unknown(f"smoke.compute.{quantity}", "GB/s", why)
     say_wrong(facts, wrong)
     facts.finish()
 
@@ -187,11 +186,13 @@ def clock(torch, device):
 
 
 def memory(torch, devices, who, facts):
-    """Bandwidth of each GPU's own memory: a = b + 3 c reads two arrays and writes one. The slowest GPU counts."""
+    """Bandwidth of each GPU's own memory: a = b + 3 c reads two arrays and writes one. The slowest GPU counts. Returns
+    what was wrong: nothing is looked at."""
     speeds = [triad_gbps(torch, device) for device in devices]
     for each, speed in zip(who, speeds, strict=True):
         facts.saw("smoke.compute.gpu.memory", round(speed, 1), "GB/s", f"{facts.at}/{each}")
     facts.saw("smoke.compute.memory", round(min(speeds), 1), "GB/s", remark=who[speeds.index(min(speeds))])
+    return []
 
 
 def triad_gbps(torch, device):
