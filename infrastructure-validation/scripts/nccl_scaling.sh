@@ -25,6 +25,7 @@ measure() { # inside the allocation; GPUS and RUN_DIR come from outside it
   local variant                                     # of variants.txt: its name first, and NCCL's variables last
   ! is_planned nccl.groups.busbw || options=(--groups)
   mapfile -t lines <"$RUN_DIR/raw/scales.txt"
+  launches "${lines[@]}"
   together collectives "${lines[@]}"
   for line in "${lines[@]}"; do
     read -r files _ count gpus list <<<"$line"
@@ -34,6 +35,19 @@ measure() { # inside the allocation; GPUS and RUN_DIR come from outside it
     mapfile -t lines < <(sed -n "s/^$variant //p" "$RUN_DIR/raw/variants.txt")
     ! is_planned "nccl.variant.$variant.effect" || one_way
   done < <([[ ! -e $RUN_DIR/raw/variants.txt ]] || cut -d ' ' -f 1 "$RUN_DIR/raw/variants.txt" | sort -u)
+}
+
+launches() { # lines from the narrowest scale to the widest: how long srun itself takes, twice, with a program that does nothing
+  local line files count gpus list begun
+  for line in "$@"; do
+    read -r files _ count gpus list _ <<<"$line"
+    for _ in first again; do
+      begun=$(nanoseconds)
+      srun --cpu-bind=none --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" --ntasks-per-node="$gpus" "${SRUN_SITE[@]}" \
+        true </dev/null 2>>"$RUN_DIR/raw/launches.err" || continue
+      printf '%s %s %s\n' "$files" "$((count * gpus))" "$(elapsed "$begun")" >>"$RUN_DIR/raw/launches.txt"
+    done
+  done
 }
 
 together() { # stem of the files, lines from the narrowest scale to the widest: one start of ranks, and more only after a bad end

@@ -26,6 +26,7 @@ COLLECTIVES: dict[str, tuple[Value | None, Value]] = {  # gate: (good, bad) on e
     "nccl.gdr": (1.0, 0.5),
     "nccl.nics": (8, 7),
     "nccl.p2p": (1.0, 0.875),
+    "nccl.launch": (0.3, 15.2),
     "nccl.nvls": (True, False),
     **{f"nccl.{name}.busbw": SPEED for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "groups")},
     "nccl.pair.slowest": (AT_LIMIT, 0.0001),

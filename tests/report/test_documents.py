@@ -80,6 +80,17 @@ def test_a_report_says_where_the_time_of_its_ranks_went():
     assert collectives.time_spent(times) == ""
 
 
+def test_at_each_scale_the_last_time_of_srun_alone_counts_and_the_first_is_shown():
+    text = "1gpu 1 0.4\n1gpu 1 0.2\n2 16 3.1\nnonsense\n2 16 0.9\n4 32 5.0\n"
+    pattern = next(each for each in files.FILES if re.fullmatch(each, "launches.txt"))
+    seen = files.FILES[pattern](SimpleNamespace(text=text, where="raw/launches.txt")).observations
+    assert {each.subject: (each.value, each.why) for each in seen} == {
+        "1-gpu": (0.2, "1 tasks; the first time 0.4 s"),
+        "2-nodes": (0.9, "16 tasks; the first time 3.1 s"),
+        "4-nodes": (5.0, "32 tasks; the first time 5.0 s"),
+    }
+
+
 @pytest.mark.parametrize("write", [document.run, lambda judged: document.playbook(gathered(judged))])
 def test_what_failed_is_said_in_words_with_device_action_and_evidence_before_any_number(write):
     """The playbook's had `discovery.kernel_log.xid \\[n1\\]`, and no device, action, evidence or drain line."""

@@ -152,6 +152,7 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     rf"{_VARIANT}\.txt": _of_variant(_nccl_tests),
     r"rounds\.txt": _alone("scripts:rounds_of_pairs"),
     r"starts\.txt": _alone("scripts:starts"),
+    r"launches\.txt": _alone("scripts:launches"),
     r"monitor\.csv": _samples,
     r"dcgm-(?P<node>.+)\.json": _of_node("dcgm:parse"),
     r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node("topology:parse"),

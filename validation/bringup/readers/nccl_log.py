@@ -46,7 +46,8 @@ def parse(
             why = f"{telling} of {ranks} ranks left a log in {folder}"
         if debug is not None and debug.upper() not in ("INFO", "TRACE"):
             why += f": NCCL_DEBUG={debug} was set by the user, INFO is needed"
-        for quantity, unit in (("transport", "text"), ("gdr", "share"), ("p2p", "share"), ("nics", "count"), ("nvls", "flag")):
+        units = {"transport": "text", "gdr": "share", "p2p": "share", "nics": "count", "nvls": "flag"}
+        for quantity, unit in units.items():
             parsed.saw(f"nccl.{quantity}", subject, None, unit, folder, why)
         return parsed
     _network(parsed, files, text, folder, subject, ranks)

@@ -4,6 +4,7 @@ import re
 
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.rounds import ROUND, link_name
+from bringup.kernel.plan.subjects import scale_of_file
 
 _PAIRS = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
 
@@ -41,4 +42,17 @@ def starts(text: str, where: str) -> Parsed:
     parsed = Parsed()
     for number, match in enumerate(re.finditer(r"^(\d{1,9}) (\d{1,9}\.\d)$", text, re.MULTILINE), start=1):
         parsed.saw("nccl.start.seconds", "job", float(match[2]), "s", f"{where}:{number}", match[1])
+    return parsed
+
+
+def launches(text: str, where: str) -> Parsed:
+    """Read how long srun took at each scale for a program that does nothing: the last time counts."""
+    parsed, first = Parsed(), dict[str, str]()
+    rows = list(re.finditer(r"^(1gpu|[1-9]\d{0,5}) (\d{1,9}) (\d{1,9}\.\d)$", text, re.MULTILINE))
+    last = {match[1]: (number, match) for number, match in enumerate(rows, start=1)}
+    for match in rows:
+        first.setdefault(match[1], match[3])
+    for scale, (number, match) in last.items():
+        why = f"{match[2]} tasks; the first time {first[scale]} s"
+        parsed.saw("nccl.launch", scale_of_file(scale), float(match[3]), "s", f"{where}:{number}", why)
     return parsed

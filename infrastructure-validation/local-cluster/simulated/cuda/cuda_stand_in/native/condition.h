@@ -16,7 +16,7 @@ struct Condition {
   double hang_s = 0;        // that a wait lasts, unless the GPU is repaired before
   double slow = 1;          // times that an operation takes
   double copy_slow = 1;     // times that a copy between host and GPU takes
-  double memory_slow = 1;   // times that everything but a product takes: it waits for the device's memory
+  double memory_slow = 1;   // times that everything but products and copies takes
   double used = 0;          // share of its memory that others hold
   bool wrong_product = false;
   bool wrong_copy = false;  // from the host

@@ -46,7 +46,8 @@ class Call {
     with_random_numbers([&] { op_.callBoxed(stack_); });
     aliases_.settle();
     spoil(condition);
-    double of_kind = copies_ ? condition.copy_slow : products().count(name_) ? 1 : condition.memory_slow;
+    bool counts = !products().count(name_) && name_ != "aten::copy_";
+    double of_kind = copies_ ? condition.copy_slow : counts ? condition.memory_slow : 1;
     take_longer(std::max(condition.slow, of_kind), begun);
     if (arrives_.defined()) arrive_later(arrives_, on_);
     for (size_t i = stack_->size() - op_.schema().returns().size(); i < stack_->size(); ++i) give(i);
