@@ -72,7 +72,7 @@ def main():
     for question, quantities in ((memory, OF_MEMORY), (copies, OF_COPIES)):
         why = None if is_cuda else "torch sees no GPU"
         try:
-            wrong += question(torch, devices, who, facts) if is_cuda else []
+            wrong += (is_cuda and question(torch, devices, who, facts)) or []
         except RuntimeError as error:  # what was seen before is said all the same
             why = cuda_start.reason(f"torch: {error}")
         for quantity in quantities if why is not None else ():
@@ -186,13 +186,11 @@ def clock(torch, device):
 
 
 def memory(torch, devices, who, facts):
-    """Bandwidth of each GPU's own memory: a = b + 3 c reads two arrays and writes one. The slowest GPU counts. Returns
-    what was wrong: nothing is looked at."""
+    """Bandwidth of each GPU's own memory: a = b + 3 c reads two arrays and writes one. The slowest GPU counts."""
     speeds = [triad_gbps(torch, device) for device in devices]
     for each, speed in zip(who, speeds, strict=True):
         facts.saw("smoke.compute.gpu.memory", round(speed, 1), "GB/s", f"{facts.at}/{each}")
     facts.saw("smoke.compute.memory", round(min(speeds), 1), "GB/s", remark=who[speeds.index(min(speeds))])
-    return []
 
 
 def triad_gbps(torch, device):

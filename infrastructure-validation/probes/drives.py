@@ -20,15 +20,9 @@ def drives(facts, nvme=NVME, blocks=BLOCKS):
     there = " + ".join(f"{count} x {name}" for name, count in sorted(counts.items()))
     facts.saw("inventory.drives", [f"NVMe drives={there or 'none'}"], "text")
     facts.saw("inventory.devices.drives", settings(local), "text")
-    wrong = [words for path in local for words in [wrong_with(path)] if words]
-    wrong += [words for path in sorted(blocks.glob("md*/md")) for words in [lacking(path)] if words]
-    more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
-    facts.saw(
-        "discovery.drives.broken",
-        len(wrong),
-        "count",
-        remark="; ".join(wrong[:MOST_NAMED]) + more or there or "there is none",
-    )
+    wrong = list(filter(None, [*map(wrong_with, local), *map(lacking, sorted(blocks.glob("md*/md")))]))
+    shown = wrong[:MOST_NAMED] + [f"and {len(wrong) - MOST_NAMED} more"] * (len(wrong) > MOST_NAMED)
+    facts.saw("discovery.drives.broken", len(wrong), "count", remark="; ".join(shown) or there or "there is none")
 
 
 def model(drive):
