@@ -88,7 +88,7 @@ ALONE = (
     + line("rank.local_time", 1.0, "n0/rank0", unit="ratio")  # what a rank that has no peer can only say
     + end(9)
 )
-ONE_RANK = {f"nccl.{name}" for name in ("step", "ranks", "hosts", "devices", "device", "device.fallback")}
+ONE_RANK = {f"nccl.{name}" for name in ("launch", "step", "ranks", "hosts", "devices", "device", "device.fallback")}
 ONE_RANK.add("nccl.wrong_values")
 
 
