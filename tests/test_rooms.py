@@ -22,7 +22,7 @@ print(gathered.judged[0].verdicts.outcome.name, len(gathered.judged[0].verdicts.
 """
 
 
-@pytest.mark.parametrize("room", ["accept", "compare", "drill", "why", "preflight", "health"])
+@pytest.mark.parametrize("room", ["accept", "soak", "compare", "drill", "why", "preflight", "health"])
 def test_without_a_room_and_its_name_in_the_list_all_others_are_imported_and_judge_as_before(tmp_path, room):
     ran(["tar", "-xJf", ROOT / "tests/golden/recordings/h100-healthy.tar.xz", "-C", tmp_path], check=True)
     recorded = next(tmp_path.glob("**/discovery/*/run.json")).parent

@@ -34,7 +34,15 @@ SIGNS = "bringup.readers.known.signs:in_run"
 DRILLED, DRILLS_ANSWER = "bringup.drill.evidence:drilled", "bringup.drill.evidence:diagnosable"
 
 
-ROOMS = ("bringup.accept", "bringup.compare", "bringup.drill", "bringup.why", "bringup.preflight", "bringup.health")
+ROOMS = (
+    "bringup.accept",
+    "bringup.soak",
+    "bringup.compare",
+    "bringup.drill",
+    "bringup.why",
+    "bringup.preflight",
+    "bringup.health",
+)
 """Rooms with verbs of their own (verbs.py). `git rm -r` one, take its name out here, and the rest goes on."""
 
 

@@ -17,6 +17,7 @@ from statistics import fmean, median
 
 from bringup.compare import noise
 from bringup.compare.lemons import Lemons
+from bringup.domains.chance import most_events
 from bringup.kernel.characters import many
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
@@ -214,7 +215,7 @@ def compared(judged: Iterable[Judged]) -> str:
                 wrong[_device(seen.subject)] += seen.value > 0
     parts = [
         f"{kind}: {lasted:.3g} device-hours, {wrong[kind]} findings, so at most one in "
-        f"{lasted / noise.most_events(wrong[kind]):.3g} (95 %)"
+        f"{lasted / most_events(wrong[kind]):.3g} (95 %)"
         for kind, lasted in sorted(hours.items())
     ]
     return f"silent corruption, compared bit by bit: {'; '.join(parts)}" if parts else ""

@@ -30,7 +30,6 @@ from typing import Literal, NamedTuple
 
 FALSE_ALARMS = 0.01
 LEAST_BLOCKS = 8
-_HALVINGS = 60
 LEAST_DAYS = 5  # of each side, where no day is of both
 LEAST_FREEDOM = 3  # degrees, within days
 MOST_REPETITIONS = 30
@@ -100,20 +99,6 @@ def t_quantile(confidence: float, freedom: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if below(middle) < confidence * whole else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
-
-
-def most_events(events: int) -> float:
-    """Return the largest expected number of events of which `events` or fewer are seen with a chance of 5 %: the exact
-    upper bound of a Poisson mean, Garwood, Biometrika 28, 437 (1936). Of none: 3.0, the rule of three."""
-    if events < 0:
-        raise ValueError(f"{events} events")
-
-    low, high = 0.0, 10.0 + 4 * events
-    for _ in range(_HALVINGS):
-        mean = (low + high) / 2
-        seen = math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(events + 1))
-        low, high = (mean, high) if seen > 0.05 else (low, mean)
-    return low
 
 
 _Days = dict[str, tuple[list[float], list[float]]]  # logarithms of both sides

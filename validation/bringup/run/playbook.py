@@ -4,7 +4,7 @@ import os
 import shlex
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,17 @@ from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import LeftOut, Outcome, Playbook, Step, read_record, worst_of_run, write_record, write_text
+from bringup.kernel.records import (
+    Headline,
+    LeftOut,
+    Outcome,
+    Playbook,
+    Step,
+    read_record,
+    worst_of_run,
+    write_record,
+    write_text,
+)
 from bringup.kernel.results import PLAYBOOK, REPOSITORY
 from bringup.report import collection, document, links, next_steps, run_folders, terminal, view, write
 from bringup.report import text as report
@@ -80,7 +90,7 @@ def run(request: Request) -> int:
     console.print(f"bringup: {many(len(planned), 'step')} on {where}; profile {request.profile.name}{at}")
     for line in [*playbook.set_aside, *_without_reference(planned)]:
         console.print(f"{'':<10} {report.plain(line)}")
-    work = _Work(request, console, gpus, kept, folder, playbook)
+    work = Work(request, console, gpus, kept, folder, playbook)
     with stoppable(console, f"bringup run --resume {report.shown_path(folder)}"):
         queue = deque(planned)
         while queue:
@@ -89,7 +99,7 @@ def run(request: Request) -> int:
 
 
 @dataclass
-class _Work:
+class Work:
     """A playbook under way."""
 
     request: Request
@@ -99,6 +109,8 @@ class _Work:
     folder: Path
     playbook: Playbook
     judged: list[Judged] = field(default_factory=list)
+    title: str = ""  # in front of that of each step
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the scripts, where the user's own says nothing
 
     def do(self, phase: Phase, queue: deque[str]) -> None:
         """Do a step, or say why not. queue: the steps after it, which may become more."""
@@ -140,7 +152,7 @@ class _Work:
         # made here: NFS caches a folder as missing if it was looked for before a node made it (results.is_there)
         runs.folder_of(phase, name).parent.mkdir(parents=True, exist_ok=True)
         # losses are compared only at the same batch, so every training gets the batch of the largest number of ranks
-        environment = {"BRINGUP_TRAIN_RANKS": str(most_ranks)} | os.environ
+        environment = {"BRINGUP_TRAIN_RANKS": str(most_ranks), **self.environment} | os.environ
         environment |= {"BRINGUP_PROFILE": request.profile_name, VARIABLE: lacking(self.judged)}
         if request.profile.workload is not None:
             environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
@@ -150,13 +162,13 @@ class _Work:
             environment["BRINGUP_REFERENCE"] = str(reference)
         rest = [PHASES[stem] for stem in queue if stem not in self.kept]
         rest_s = sum(_expected(request, later, self.playbook.nodes).most for later in rest)
-        title = f"step {len(steps) + 1} of {len(steps) + 1 + len(queue)}: {phase.title}"
+        title = f"{self.title}step {len(steps) + 1} of {len(steps) + 1 + len(queue)}: {phase.title}"
         with progress(self.console, title, _expected(request, phase, nodes), rest_s) as tell:
             at = (nodes, self.gpus, environment, request.profile, request.site)
             judged = Launch(phase, name, self.folder, tell, *at).run()
         self.judged.append(judged)
         seconds, verdicts = time.monotonic() - begun, judged.verdicts
-        self.console.print(f"{view.in_short(judged.folder, judged.run, verdicts)}  ({seconds:.0f} s)")
+        self.show(view.in_short(judged.folder, judged.run, verdicts), seconds)
         return Step(
             phase=phase.stem,
             folder=report.shown_path(judged.folder),
@@ -164,6 +176,10 @@ class _Work:
             blocks=any(judge.stops(verdict) for verdict in verdicts.verdicts),
             seconds=round(seconds, 1),
         )
+
+    def show(self, screen: str, seconds: float) -> None:
+        """Show what a phase gave, in short."""
+        self.console.print(f"{screen}  ({seconds:.0f} s)")
 
 
 def _one_partition(request: Request) -> str | None:
@@ -222,12 +238,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     """Show the six questions, and what to do next."""
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst_of_run([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
-    gathered = collection.of_playbook(playbook, judged, folder)
-    headline = gathered.headline
-    playbook = playbook.model_copy(update={"answers": gathered.answers, "headline": headline})
-    write_record(folder / PLAYBOOK, playbook, replace=True)
-    report_md = folder / runs.REPORT
-    write_text(report_md, document.playbook(gathered, links.beside(report_md)), replace=True)
+    playbook, headline = answered(playbook, judged, folder)
     console.print()
     if outcome is not Outcome.PASS:  # else each of them was one line
         for step in playbook.steps:
@@ -259,6 +270,16 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         console.print(f"      bringup report {playbook.name}         one page; drain lines")
         console.print(f"      bringup run --resume {playbook.name}   when it is repaired")
     return outcome.exit_code
+
+
+def answered(playbook: Playbook, judged: list[Judged], folder: Path) -> tuple[Playbook, Headline]:
+    """Answer the six questions: in the record, and in report.md beside it."""
+    gathered = collection.of_playbook(playbook, judged, folder)
+    playbook = playbook.model_copy(update={"answers": gathered.answers, "headline": gathered.headline})
+    write_record(folder / PLAYBOOK, playbook, replace=True)
+    report_md = folder / runs.REPORT
+    write_text(report_md, document.playbook(gathered, links.beside(report_md)), replace=True)
+    return playbook, gathered.headline
 
 
 def dry_run(

@@ -1,0 +1,234 @@
+"""bringup soak: what a rotation counts, who is left out, when enough is known, and what is slower than it was. Phases
+end here as they are told to; nothing is submitted."""
+
+import io
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.claims import CLAIMS
+from bringup.kernel.records import Closed, Outcome, Playbook, read_record
+from bringup.kernel.results import PLAYBOOK, PLAYBOOKS, Seal
+from bringup.run import playbook
+from bringup.soak import counted, drift, rotations
+from bringup.soak.kinds import KINDS, kind_of
+from bringup.soak.records import Proven, Soak
+from factory import LOCAL_CLUSTER, a_verdict, healthy
+from loops import for_each
+from rich.console import Console
+from runs_for_tests import FAIL, OPEN, PASS, WARN
+from scipy import stats
+
+NODES, PHASES = ["n0", "n1", "n2"], ["discovery", "node_sweep", "nccl_pairwise"]
+COUNT, WRONG, LINK = "discovery.gpu.count", "sweep.load.wrong_values", "nccl.pair.link"
+Ends = Callable[[str, list[str]], Judged]
+HOUR = Seal("", Closed(exit_code=0, closed_at="2026-01-01T01:00:00Z", files={}))
+
+
+def well(phase: str, nodes: list[str]) -> Judged:
+    """A phase in which all passed, and which took an hour."""
+    run = healthy(phase, 3, LOCAL_CLUSTER, "local-cpu")
+    verdicts = [v for v in run.verdicts.verdicts if v.subject[:2] in nodes or v.subject[0] != "n"]
+    verdicts = [v for v in verdicts if "--" not in v.subject or v.subject[4:] in nodes]
+    judged = run.verdicts.model_copy(update={"verdicts": verdicts})
+    return replace(run, seal=HOUR, run=run.run.model_copy(update={"nodes": nodes}), verdicts=judged)
+
+
+def bad(judged: Judged, *failed: tuple[str, str], outcome: Outcome = FAIL) -> Judged:
+    others = [v for v in judged.verdicts.verdicts if (v.gate, v.subject) not in failed]
+    verdicts = [*others, *(a_verdict(gate, subject, outcome) for gate, subject in failed)]
+    return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": outcome}))
+
+
+class Soaked:
+    """A soak whose phases end as `ends` says. ran: nodes of each phase that was started, in order."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, ends: Ends) -> None:
+        self.folder, self.ends, self.ran, self.screen = place / "s", ends, list[tuple[str, int]](), io.StringIO()
+        monkeypatch.setattr(rotations, "REPOSITORY", place)
+        monkeypatch.setattr(playbook.Launch, "run", lambda launch: self.launched(launch.phase.stem, launch.nodes))
+        self.folder.mkdir()
+
+    def launched(self, phase: str, nodes: list[str]) -> Judged:
+        self.ran.append((phase, len(nodes)))
+        return self.ends(phase, nodes)
+
+    def go(self, soak: Soak | None = None, **asked: object) -> Soak:
+        began = {"name": "s", "began_at": "2026-01-01T00:00:00Z", "profile": "local-cpu", "site": None}
+        fields = {**began, "nodes": NODES, "gpus_per_node": 2, "phases": PHASES, "hours": None, "until": {}, **asked}
+        request = playbook.Request(profiles.load("local-cpu"), "local-cpu")
+        self.code = rotations.Soaking(self.folder, soak or Soak(**fields), request, Console(file=self.screen)).go()
+        return read_record(self.folder / rotations.RECORD, Soak)
+
+
+@for_each((0, 1000.0), (1, 1000.0), (7, 3.5))
+def test_a_bound_is_the_exact_one_of_poisson_and_what_is_asked_is_known_at_it_and_not_before(faults, hours):
+    most = stats.chi2.ppf(0.95, 2 * faults + 2) / 2
+    known = Proven(kind="GPU", counts="GPU", hours=hours, faults=faults, asked=hours / most * 1.001)
+    assert known.bound == pytest.approx(hours / most, rel=1e-9)
+    assert known.lacks == pytest.approx(0.001 * hours, rel=1e-6)
+    assert known.model_copy(update={"asked": hours / most * 0.999}).lacks == 0
+
+
+def test_each_statement_is_of_one_kind_and_a_check_is_of_its_own_kind_first():
+    of = [statement for kind in KINDS.values() for statement in kind.statements]
+    assert sorted(of) == sorted(claim.id for claim in CLAIMS)
+    named = {"load.gpu_faults": "GPU", "load.node_faults": "node", LINK: "link", "smoke.storage.write": "storage"}
+    named |= {
+        "train.straggler": "training",
+        "smoke.requeue": "Slurm",
+        "site.own": "node",
+        "discovery.node.state": "node",
+    }
+    assert {gate: kind_of(gate) for gate in named} == named
+    assert {kind_of(gate) for gate in GATES} == set(KINDS)
+
+
+@for_each(
+    ((), PASS, 6),
+    (((WRONG, "n1"),), FAIL, 4),
+    (((WRONG, "n1"),), OPEN, 4),  # absence is no health
+    (((WRONG, "n1"),), WARN, 6),
+    (((LINK, "n0--n2"),), FAIL, 6),  # of another kind
+    ((("run.evidence", "job"),), FAIL, 0),  # no number of it may be used
+)
+def test_hours_count_where_a_kind_of_fault_was_looked_for_and_not_found(failed, outcome, gpu_hours):
+    assert counted.hours([bad(well("node_sweep", NODES), *failed, outcome=outcome)]).get("GPU", 0) == gpu_hours
+    assert "storage" not in counted.hours([well("node_sweep", NODES)])  # nobody asked
+
+
+@for_each(
+    ([(WRONG, "n1"), (LINK, "n0--n1")], {("GPU", "n1"), ("link", "n1")}),
+    ([(LINK, "n0--n2")], {("link", "n0--n2")}),
+    ([("nccl.pair.slowest", "job")], {("link", "job")}),
+    ([(WRONG, "n1"), ("nccl.pair.slowest", "job")], {("GPU", "n1")}),  # a node that is named explains the rest
+    ([], set()),
+)
+def test_a_fault_stands_where_it_is_and_what_a_named_node_explains_is_no_second_one(failed, places):
+    runs = [bad(well(phase, NODES), *((g, s) for g, s in failed if phase in GATES[g].phases)) for phase in PHASES[1:]]
+    assert set(counted.faults(runs, [])) == places
+
+
+def test_a_node_that_fails_is_left_out_by_name_and_time_and_the_rest_goes_on(tmp_path, monkeypatch):
+    def ends(phase: str, nodes: list[str]) -> Judged:
+        is_hit = phase == "node_sweep" and "n1" in nodes and len(soaked.ran) > 3
+        return bad(well(phase, nodes), (WRONG, "n1")) if is_hit else well(phase, nodes)
+
+    soaked = Soaked(tmp_path, monkeypatch, ends)
+    soak = soaked.go(until={"GPU": 8})
+    assert soaked.ran[:7] == [
+        *((phase, 3) for phase in PHASES),
+        ("discovery", 3),
+        ("node_sweep", 3),
+        ("nccl_pairwise", 2),
+        ("discovery", 2),
+    ]
+    assert [(entry.node, entry.rotation, entry.phase) for entry in soak.without] == [("n1", 2, "node_sweep")]
+    assert [(each.place, each.kind, each.gate, each.rotation) for each in soak.faults] == [("n1", "GPU", WRONG, 2)]
+    gpu = soak.proven[0]
+    # each phase looks for faults of GPUs for an hour, on 3 nodes of 2; a node that failed or is away counts no more
+    assert (gpu.hours, gpu.faults, len(soak.rotations)) == (18 + (6 + 4 + 4) + 12, 1, 3)
+    assert soaked.code == 1 and "n1: GPU" in soaked.screen.getvalue()
+    assert f"2026-01-01T01:00:00Z | n1 | GPU | {WRONG}" in " ".join(
+        (soaked.folder / rotations.DOCUMENT).read_text().split()
+    )
+
+
+def test_a_soak_ends_at_the_bound_that_was_asked_and_a_fault_that_stays_is_one(tmp_path, monkeypatch):
+    soaked = Soaked(tmp_path, monkeypatch, well)
+    soak = soaked.go(until={"link": 2, "GPU": 10})
+    hours = {each.kind: each.hours for each in soak.proven}
+    most = stats.chi2.ppf(0.95, 2) / 2
+    assert hours["GPU"] >= 10 * most > hours["GPU"] - soak.rotations[-1].hours["GPU"] and hours["link"] >= 2 * most
+    assert (soaked.code, soak.ended) == (0, "each bound of --until is known: link=2, GPU=10")
+    soaked.ends = lambda phase, nodes: (
+        bad(well(phase, nodes), ("nccl.pair.slowest", "job")) if "pair" in phase else well(phase, nodes)
+    )
+    staying = soaked.go(soak.model_copy(update={"until": {"GPU": 20}, "ended": None}))
+    assert [(each.place, each.rotation) for each in staying.faults] == [("job", len(soak.rotations) + 1)]
+    assert len(staying.rotations) > len(soak.rotations) + 1 and soaked.code == 1
+
+
+def test_an_interrupted_soak_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    def ends(phase: str, nodes: list[str]) -> Judged:
+        if len(soaked.ran) == 5:
+            raise KeyboardInterrupt
+        return well(phase, nodes)
+
+    soaked = Soaked(tmp_path, monkeypatch, ends)
+    with pytest.raises(KeyboardInterrupt):
+        soaked.go(until={"GPU": 10})
+    assert "bringup soak --resume s" in soaked.screen.getvalue()
+    soak = read_record(soaked.folder / rotations.RECORD, Soak)
+    assert len(soak.rotations) == 1 and soak.ended is None
+    first = read_record(tmp_path / PLAYBOOKS / "s-2" / PLAYBOOK, Playbook).steps[0]
+    kept = {"discovery": (first, well("discovery", NODES))}
+    monkeypatch.setattr(playbook, "passed_before", lambda folder, *rest: kept if folder.name == "s-2" else {})
+    soak = soaked.go(soak)
+    assert [phase for phase, _ in soaked.ran[5:]] == ["node_sweep", "nccl_pairwise"]
+    assert [rotation.playbook.rpartition("/")[2] for rotation in soak.rotations][:2] == ["s-1", "s-2-again2"]
+
+
+def test_a_soak_in_which_nothing_counts_ends_and_says_that_it_cannot_tell(tmp_path, monkeypatch):
+    soaked = Soaked(tmp_path, monkeypatch, lambda phase, nodes: replace(well(phase, nodes), seal=None))
+    soak = soaked.go(hours=1)
+    assert (len(soak.rotations), soaked.code) == (2, 2) and "no hour" in (soak.ended or "")
+
+
+def test_trainings_come_in_turn_and_their_reference_again_when_nodes_are_left_out():
+    asked = {"name": "s", "began_at": "2026-01-01T00:00:00Z", "profile": "p", "site": None, "hours": 1, "until": {}}
+    phases = ["discovery", "run_1gpu", "run_ddp_1node", "run_ddp_2node", "run_fsdp_2node"]
+    soak = Soak(**asked, nodes=NODES, gpus_per_node=2, phases=phases)
+    past = {"number": 1, "playbook": "p", "began_at": "2026-01-01T00:00:00Z", "seconds": 1, "phases": [], "hours": {}}
+    later = soak.model_copy(update={"rotations": [rotations.Rotation(**past, nodes=NODES, failing=[])]})
+    assert rotations.planned(soak, NODES) == ["discovery", "run_1gpu", "run_ddp_2node"]
+    assert rotations.planned(later, NODES) == ["discovery", "run_fsdp_2node"]
+    assert rotations.planned(later, NODES[:2]) == ["discovery", "run_1gpu", "run_fsdp_2node"]
+    assert rotations.planned(soak, NODES[:1]) == ["discovery", "run_1gpu", "run_ddp_1node"]
+
+
+def made_up(
+    changes: dict[str, float], count: int = 20, last: int = 5, every_s: float = 900
+) -> dict[str, list[tuple[float, float]]]:
+    """Speeds with a noise of 1 %; each of these nodes changes by so much in its last rotations."""
+    chance = random.Random(1)
+    return {
+        f"{LINK} {node}": [
+            (turn * every_s, 100 * chance.gauss(1, 0.01) * (1 + by * (turn >= count - last))) for turn in range(count)
+        ]
+        for node, by in changes.items()
+    }
+
+
+@for_each(
+    ({"n0": 0, "n1": 0, "n2": -0.08, "n3": 0}, 5, {"n2"}),
+    ({"n0": 0, "n1": 0, "n2": -0.08, "n3": 0}, 4, set()),  # in fewer rotations
+    ({"n0": 0, "n1": 0, "n2": -0.03, "n3": 0}, 5, set()),
+    ({"n0": 0, "n1": -0.08}, 5, {"n1"}),
+    (dict.fromkeys(("n0", "n1", "n2", "n3"), -0.2), 5, {drift.ALL}),  # is none of theirs
+    (dict.fromkeys(("n0", "n1", "n2", "n3"), 0.2), 5, set()),
+)
+def test_who_stays_slower_than_in_its_own_first_hour_drifts(changes, last, names):
+    for every_s in (60, 900, 7200):  # all, four or none of the rotations after the first are in the first hour
+        assert {who for _, who in drift.found(made_up(changes, last=last, every_s=every_s))} == names, every_s
+    assert drift.found(made_up(changes, count=9, last=5)) == {}  # too few to tell
+
+
+@for_each(
+    ((), "needs --hours H, --until KIND=HOURS, or both"),
+    (("--until", "GPUs=5"), "there are GPU, link, node, storage, Slurm, training"),
+    (("--until", "GPU"), "expected KIND=HOURS, as GPU=1000"),
+    (("--until", "GPU=-1"), "is not more than 0"),
+    (("--hours", "1", "smok"), "did you mean smoke?"),
+    (("--resume", "none"), "no soak is called so"),
+)
+def test_what_cannot_be_soaked_is_refused_in_one_line(monkeypatch, tmp_path, capsys, words, says):
+    monkeypatch.setattr("bringup.soak.action.REPOSITORY", tmp_path)
+    assert main(["soak", *words]) == 2
+    assert says in capsys.readouterr().err

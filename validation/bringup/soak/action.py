@@ -1,0 +1,89 @@
+"""What `bringup soak` does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+
+from bringup.kernel.characters import many
+from bringup.kernel.errors import CannotStart, UsageError
+from bringup.kernel.facts.names import listed
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import read_record, write_record
+from bringup.kernel.results import REPOSITORY
+from bringup.report import terminal
+from bringup.run import open as opening
+from bringup.run import partitions, playbook, slurm
+from bringup.run import site as at_site
+from bringup.run.nodes import known_partitions, requested_nodes
+from bringup.soak import kinds, rotations
+from bringup.soak.records import Soak
+from bringup.verb import phases_called
+
+LEFT_ASIDE = ("nccl_monitoring",)  # it measures what a sampler costs
+
+
+def do_soak(arguments: argparse.Namespace) -> int:
+    asked = [stem for name in arguments.phases for stem in phases_called(name)]  # before Slurm is asked anything
+    until = kinds.bounds(arguments.until)
+    site = at_site.entered()
+    folder = _earlier(arguments.resume) if arguments.resume is not None else None
+    if folder is None:
+        if arguments.hours is None and not until:
+            raise UsageError("soak: needs --hours H, --until KIND=HOURS, or both: when does it end?")
+        folder = _begin(arguments, asked, until, site)
+    elif asked or arguments.nodes or arguments.nodelist:
+        raise UsageError("soak: --resume goes on with the phases and nodes of that soak; leave them out")
+    soak = read_record(folder / rotations.RECORD, Soak)
+    ends = {"hours": arguments.hours or soak.hours, "until": {**soak.until, **until}, "ended": None}
+    soak = soak.model_copy(update=ends)
+    request = playbook.Request(catalogue.load_profile(soak.profile), soak.profile, site=site)
+    console = terminal.console()
+    console.print(f"bringup: soak {soak.name} on {many(len(soak.healthy), 'node')}: {listed(soak.healthy)}")
+    return rotations.Soaking(folder, soak, request, console).go()
+
+
+def _earlier(name: str) -> Path:
+    """Find a soak by its name or folder; last: the newest one. Raises UsageError."""
+    place = REPOSITORY / rotations.SOAKS
+    known = sorted(path.parent for path in place.glob(f"*/{rotations.RECORD}"))
+    if called := [folder for folder in known if name == "last" or Path(name).name == folder.name]:
+        return called[-1]
+    there = f"the newest is {known[-1].name}" if known else "there is none yet"
+    raise UsageError(f"--resume {name}: no soak is called so; {there}")
+
+
+def _begin(
+    arguments: argparse.Namespace, asked: list[str], until: dict[str, float], site: at_site.AtSite | None
+) -> Path:
+    """Make the folder of a new soak, with its record. Raises CannotStart, UsageError."""
+    partition = partitions.partition_of(PHASES["discovery"], at_site.for_submission(site, "discovery", os.environ))
+    chosen = partial(requested_nodes, arguments.nodes, arguments.nodelist, partition)
+    nodes = slurm.patiently(chosen, lambda words: None)
+    names, gpus = list(nodes), max(node.gpus for node in nodes.values())
+    phases = [stem for stem in PHASES if stem in (asked or PHASES) and (asked or stem not in LEFT_ASIDE)]
+    phases = [stem for stem in phases if PHASES[stem].lacks(len(names), gpus) is None]
+    if not phases:
+        raise CannotStart(f"soak: nothing of it can run on {many(len(names), 'node')} of {many(gpus, 'GPU')}")
+    if known := known_partitions():
+        for stem in phases:
+            partitions.refuse(PHASES[stem], names, at_site.for_submission(site, stem, os.environ), known)
+    soak = Soak(
+        name=opening.default_name(),
+        nodes=names,
+        gpus_per_node=gpus,
+        profile=profiles.portable(arguments.profile),
+        site=None if site is None else site.site.name,
+        phases=phases,
+        hours=arguments.hours,
+        until=until,
+        began_at=opening.now(),
+    )
+    folder = REPOSITORY / rotations.SOAKS / soak.name
+    folder.mkdir(parents=True)
+    write_record(folder / rotations.RECORD, soak)
+    return folder

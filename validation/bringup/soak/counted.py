@@ -1,0 +1,122 @@
+"""What a rotation showed: hours without a fault, faults with their place, remarks and speeds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from bringup.kernel import judge
+from bringup.kernel.facts.parser_result import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import subjects
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.expectation import SPEEDS
+from bringup.kernel.records import Outcome, Verdict
+from bringup.kernel.records.base import time_of
+from bringup.report.text import MARK, sentence, shown_path
+from bringup.soak.kinds import KINDS, kind_of
+from bringup.soak.records import Fault
+
+_PORTS = "discovery.rdma.ports"
+Place = tuple[str, str]  # kind of fault; a node, a link, or JOB
+
+
+class Found(NamedTuple):
+    """A check that failed, and the run that says so."""
+
+    run: Judged
+    verdict: Verdict
+
+    @property
+    def per(self) -> str:
+        check = GATES.get(self.verdict.gate)
+        return "job" if check is None else check.per
+
+
+def hours(runs: Sequence[Judged]) -> dict[str, float]:
+    """Return kind of fault -> hours of parts in which it was looked for and not found. A part counts for as long as a
+    job ran in which a check of the kind was judged on its node, none failed, and none that stops a run is open."""
+    ports = (fact for run in runs for fact in run.observations if fact.quantity == _PORTS)
+    nics = {fact.subject: max(1, int(fact.value)) for fact in ports if is_number(fact.value)}
+    made: dict[str, float] = defaultdict(float)
+    for run in runs:
+        closed = None if run.seal is None or run.objection is not None else run.seal.closed
+        if closed is None:
+            continue
+        lasted = (time_of(closed.closed_at) - time_of(run.run.opened_at)).total_seconds() / 3600
+        looked, spoilt = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        for verdict in run.verdicts.verdicts:
+            nodes = {node for node in subjects.nodes_of(verdict.subject) if node in run.run.nodes} or run.run.nodes
+            if verdict.outcome is Outcome.FAIL or judge.stops(verdict):
+                spoilt[kind_of(verdict.gate)].update(nodes)
+            elif verdict.outcome is not Outcome.INCOMPLETE:
+                looked[kind_of(verdict.gate)].update(nodes)
+        parts: dict[str, Mapping[str, int]] = {"GPU": dict.fromkeys(run.run.nodes, run.run.ranks_per_node), "NIC": nics}
+        for kind, nodes in looked.items():
+            each = parts.get(KINDS[kind].counts, {})
+            made[kind] += max(0.0, lasted) * sum(each.get(node, 1) for node in nodes - spoilt[kind])
+    return {kind: round(each, 6) for kind, each in made.items()}
+
+
+def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list[Found]]:
+    """Group what failed by kind and place. What failed of the job, or between nodes, in a rotation that names a node is
+    put down to that node. without: nodes that were left out; what kept them out is a fault, also where they are silent.
+    """
+    failed = [
+        Found(run, verdict)
+        for run in runs
+        for verdict in run.verdicts.verdicts
+        if verdict.outcome is Outcome.FAIL or (judge.stops(verdict) and verdict.subject in without)
+    ]
+    accused = {subjects.nodes_of(each.verdict.subject)[0] for each in failed if each.per in ("node", "rank")}
+    made: dict[Place, list[Found]] = {}
+    unplaced: list[Found] = []
+    for each in failed:
+        nodes = [node for node in subjects.nodes_of(each.verdict.subject) if node in accused.union(without)]
+        if nodes or each.per in ("pair", "link"):
+            made.setdefault((kind_of(each.verdict.gate), (nodes or [each.verdict.subject])[0]), []).append(each)
+        else:
+            unplaced.append(each)
+    for each in unplaced:
+        kind = kind_of(each.verdict.gate)
+        place = next((known for known in made if known[0] == kind), next(iter(made), (kind, subjects.JOB)))
+        made.setdefault(place, []).append(each)
+    return made
+
+
+def as_fault(place: Place, found: Sequence[Found], rotation: int) -> Fault:
+    run, verdict = next((each for each in found if place[1] in subjects.nodes_of(each.verdict.subject)), found[0])
+    closed = None if run.seal is None else run.seal.closed
+    return Fault(
+        kind=place[0],
+        place=place[1],
+        at=run.run.opened_at if closed is None else closed.closed_at,
+        rotation=rotation,
+        gate=verdict.gate,
+        run=shown_path(run.folder),
+        says=sentence(verdict),
+        also=list(dict.fromkeys(each.verdict.gate for each in found if each.verdict.gate != verdict.gate)),
+    )
+
+
+def remarks(runs: Iterable[Judged]) -> set[str]:
+    """Return warnings, and what stops a run and was not known."""
+    return {
+        f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]"
+        for run in runs
+        for verdict in run.verdicts.verdicts
+        if verdict.outcome is Outcome.WARN or (verdict.outcome is Outcome.INCOMPLETE and judge.stops(verdict))
+    }
+
+
+def speeds(runs: Iterable[Judged]) -> Iterator[tuple[str, float]]:
+    """Yield `GATE WHERE` and value of each speed of a node or link: of checks with a floor, in its unit or as a ratio
+    to what is usual."""
+    for run in (run for run in runs if run.objection is None):
+        for verdict in run.verdicts.verdicts:
+            check, value = GATES.get(verdict.gate), verdict.value
+            if check is None or check.per not in ("node", "link") or check.rule not in ("at_least", "near_peers"):
+                continue
+            if check.unit in (*SPEEDS, "ratio") and is_number(value) and value > 0:
+                yield f"{verdict.gate} {verdict.subject}", float(f"{value:.4g}")

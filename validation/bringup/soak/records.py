@@ -1,0 +1,102 @@
+"""`soak.json`: what a soak ran, what it found, and what it proved so far. It is written again after every rotation."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from bringup.domains.chance import most_events
+from bringup.kernel.records import LeftOut, Moment, Name, NodeName, NonNegative, Record, RunName, Versioned
+
+
+class Rotation(Record):
+    """Each phase once, in a playbook of its own."""
+
+    number: int = Field(ge=1)
+    playbook: Name  # its folder, from the repository root
+    began_at: Moment
+    seconds: NonNegative
+    nodes: list[NodeName]
+    phases: list[Name]  # that ran
+    hours: dict[Name, NonNegative]  # kind of fault -> hours of its parts in which it was looked for, and not found
+    failing: list[Name]  # kind and place of each fault, new or not
+
+
+class Fault(Record):
+    """A fault, when it was first found; as long as it stays, it is one. A drift is one, too."""
+
+    kind: Name
+    place: Name  # a node, a link n0--n1, or job: no node is named
+    at: Moment  # the end of the job that found it
+    rotation: int = Field(ge=1)
+    gate: Name
+    run: Name  # its folder, from the repository root
+    says: str
+    also: list[Name] = Field(default_factory=list)  # further gates that failed of it
+    change: float | None = None  # of a drift: relative
+
+
+class Without(LeftOut):
+    """A node that the soak does without."""
+
+    at: Moment
+    rotation: int = Field(ge=1)
+
+
+class Proven(Record):
+    """What is known of a kind of fault."""
+
+    kind: Name
+    counts: Name  # GPU, NIC, node
+    hours: NonNegative  # of such parts
+    faults: int = Field(ge=0)
+    asked: NonNegative | None  # hours for one fault, at which the soak ends
+
+    @property
+    def bound(self) -> float:
+        """Return the hours in which at most one fault comes, with 95 %."""
+        return self.hours / most_events(self.faults)
+
+    @property
+    def lacks(self) -> float:
+        """Return the hours that are missing until what was asked is known, if no further fault is found."""
+        return max(0.0, (self.asked or 0.0) * most_events(self.faults) - self.hours)
+
+
+class Soak(Versioned):
+    BY_EYE: ClassVar[bool] = True
+
+    name: RunName
+    nodes: list[NodeName] = Field(min_length=1)
+    gpus_per_node: int = Field(ge=1)
+    profile: Name  # by name, or the path of its file
+    site: Name | None
+    phases: list[Name]
+    hours: NonNegative | None  # after which it ends
+    until: dict[Name, NonNegative]  # kind -> hours for one fault
+    began_at: Moment
+    ended: str | None = None  # why; null: it goes on, or was interrupted
+    not_real: list[Name] = Field(default_factory=list)  # GPU, NCCL, fabric: a placeholder was there
+    proven: list[Proven] = Field(default_factory=list)
+    faults: list[Fault] = Field(default_factory=list)
+    without: list[Without] = Field(default_factory=list)
+    # warning, or what stops a run and was not known -> in how many rotations; neither is a fault
+    remarks: dict[str, int] = Field(default_factory=dict)
+    rotations: list[Rotation] = Field(default_factory=list)
+    # a speed of a node or link, `GATE WHERE` -> s of the soak at which each rotation began, and the value
+    speeds: dict[Name, list[tuple[NonNegative, float]]] = Field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return sum(rotation.seconds for rotation in self.rotations)
+
+    @property
+    def healthy(self) -> list[str]:
+        out = {entry.node for entry in self.without}
+        return [node for node in self.nodes if node not in out]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1: a fault was found, 2: not all that was asked is known, or nothing of a kind, 0: else."""
+        if self.faults:
+            return 1
+        return 0 if self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven) else 2

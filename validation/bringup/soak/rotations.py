@@ -1,0 +1,203 @@
+"""A soak under way: rotation after rotation, until time is over or enough is known."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bringup.kernel import results as runs
+from bringup.kernel.answers import not_real
+from bringup.kernel.characters import many, plain
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Playbook, read_record, write_record, write_text
+from bringup.kernel.results import REPOSITORY
+from bringup.report import text
+from bringup.report.render import render
+from bringup.run import open as opening
+from bringup.run import playbook
+from bringup.run.launch import stoppable
+from bringup.soak import counted, drift
+from bringup.soak.kinds import KINDS, kind_of
+from bringup.soak.records import Fault, Proven, Rotation, Soak, Without
+
+SOAKS, RECORD, DOCUMENT = Path("validation/results/soak"), "soak.json", "soak.md"
+REFERENCE = "run_1gpu"
+LOAD_S = "600"  # of the node sweep; its job has half an hour
+BARREN = 2  # rotations in a row that count no hour end the soak
+
+
+def enough(soak: Soak, now_s: float = 0.0) -> str | None:
+    """Say why a soak ends. None: it goes on. now_s: seconds of the rotation under way."""
+    if soak.until and all(each.lacks == 0 for each in soak.proven if each.asked) and soak.proven:
+        return f"each bound of --until is known: {', '.join(f'{kind}={hours:g}' for kind, hours in soak.until.items())}"
+    if soak.hours is not None and soak.seconds + now_s >= 3600 * soak.hours:
+        return f"{soak.hours:g} hours are over"
+    if not soak.healthy:
+        return "no node is left"
+    if len(last := soak.rotations[-BARREN:]) == BARREN and not any(any(each.hours.values()) for each in last):
+        return f"{BARREN} rotations in a row counted no hour without a fault"
+    return None
+
+
+def planned(soak: Soak, nodes: Sequence[str]) -> list[str]:
+    """Return the phases of the next rotation: one training of several, in turn. A training is compared with one on one
+    GPU, which is measured again when the nodes have changed."""
+    possible = [stem for stem in soak.phases if PHASES[stem].lacks(len(nodes), soak.gpus_per_node) is None]
+    trainings = [stem for stem in possible if PHASES[stem].is_training and stem != REFERENCE]
+    wide = [stem for stem in trainings if PHASES[stem].min_nodes > 1] or trainings
+    chosen = [wide[len(soak.rotations) % len(wide)]] if wide else []
+    is_new = not soak.rotations or soak.rotations[-1].nodes != nodes
+    if REFERENCE in possible and (is_new or not wide):
+        chosen = [REFERENCE, *chosen]
+    return [*(stem for stem in possible if not PHASES[stem].is_training), *chosen]
+
+
+class _Work(playbook.Work):
+    def show(self, screen: str, seconds: float) -> None:
+        """Show a phase that did not pass, in its first lines: the page of its rotation has all of it."""
+        if self.judged[-1].verdicts.outcome in (Outcome.FAIL, Outcome.INCOMPLETE):
+            self.console.print("\n".join(screen.split("\n")[:4]))
+
+
+@dataclass
+class Soaking:
+    """A soak under way."""
+
+    folder: Path
+    soak: Soak
+    request: playbook.Request
+    console: Console
+
+    def go(self) -> int:
+        self._save()  # --resume may ask for more
+        with stoppable(self.console, f"bringup soak --resume {self.soak.name}"):
+            while (why := enough(self.soak)) is None:
+                self._rotate()
+        self._save(ended=why)
+        self.console.print(f"{'ENDED':<10} {why}\nreport: {text.shown_path(self.folder / DOCUMENT)}")
+        if self.soak.exit_code:
+            self.console.print(f"next: bringup explain {self.soak.name}-N, of a rotation; the report names them")
+        return self.soak.exit_code
+
+    def _rotate(self) -> None:
+        begun, began_at, number = time.monotonic(), opening.now(), len(self.soak.rotations) + 1
+        nodes = self.soak.healthy
+        queue = deque(planned(self.soak, nodes))
+        folder, kept = self._begin(number, nodes, list(queue))
+        book = read_record(folder / runs.PLAYBOOK, Playbook)
+        work = _Work(self.request, self.console, self.soak.gpus_per_node, kept, folder, book)
+        work.title, work.environment = f"rotation {number}, ", {"BRINGUP_LOAD_S": LOAD_S}
+        while queue and (not work.judged or enough(self.soak, time.monotonic() - begun) is None):
+            before = len(work.playbook.unhealthy_nodes)
+            work.do(PHASES[queue.popleft()], queue)
+            if len(work.playbook.unhealthy_nodes) > before:  # the batch of a training is that of all nodes
+                queue = deque(stem for stem in queue if not PHASES[stem].is_training)
+        playbook.answered(work.playbook, work.judged, folder)
+        found = counted.faults(work.judged, [entry.node for entry in work.playbook.unhealthy_nodes])
+        rotation = Rotation(
+            number=number,
+            playbook=text.shown_path(folder),
+            began_at=began_at,
+            seconds=round(time.monotonic() - begun, 1),
+            nodes=nodes,
+            phases=[judged.run.phase for judged in work.judged],
+            hours=counted.hours(work.judged),
+            failing=[" ".join(place) for place in found],
+        )
+        standing = self.soak.rotations[-1].failing if self.soak.rotations else []
+        new = [counted.as_fault(place, of, number) for place, of in found.items() if " ".join(place) not in standing]
+        self._add(rotation, new, work)
+
+    def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept]:
+        """Make the folder of a rotation. What an earlier start of it has finished is kept; its jobs are waited for."""
+        kept: playbook.Kept = {}
+        name = f"{self.soak.name}-{number}"
+        for again in itertools.count(1):
+            own = name if again == 1 else f"{name}-again{again}"
+            folder = REPOSITORY / runs.PLAYBOOKS / own
+            if not folder.exists():
+                break
+            earlier = read_record(folder / runs.PLAYBOOK, Playbook)
+            kept |= playbook.passed_before(folder, earlier, stems, self.request.profile.closed, self.console)
+        folder.mkdir(parents=True)
+        profile, site = self.request.profile.name, self.soak.site
+        book = Playbook(name=own, nodes=nodes, profile=profile, site=site, planned=stems, left_out=[], steps=[])
+        write_record(folder / runs.PLAYBOOK, book)
+        return folder, kept
+
+    def _add(self, rotation: Rotation, faults: list[Fault], work: playbook.Work) -> None:
+        soak, at, number = self.soak, opening.now(), rotation.number
+        speeds = soak.speeds | {
+            name: [*(point for point in soak.speeds.get(name, []) if point[0] != soak.seconds), (soak.seconds, value)]
+            for name, value in counted.speeds(work.judged)
+        }
+        # what is measured no more does not drift
+        slower = drift.found({name: points for name, points in speeds.items() if points[-1][0] == soak.seconds})
+        known = {(each.kind, each.place) for each in soak.faults if each.change is not None}
+        for (gate, place), by in slower.items():
+            kind, run, says = kind_of(gate), rotation.playbook, f"{by:+.1%} against its first hour"
+            if place != drift.ALL and (kind, place) not in known:
+                known.add((kind, place))
+                faults.append(
+                    Fault(kind=kind, place=place, at=at, rotation=number, gate=gate, run=run, says=says, change=by)
+                )
+        out = [Without(**each.model_dump(), at=at, rotation=number) for each in work.playbook.unhealthy_nodes]
+        remarks = counted.remarks(work.judged)
+        remarks |= {f"WARN {name} [{who}]: slower than in the first hour" for name, who in slower if who == drift.ALL}
+        gates = [verdict.gate for judged in work.judged for verdict in judged.verdicts.verdicts]
+        self._save(
+            rotations=[*soak.rotations, rotation],
+            faults=[*soak.faults, *faults],
+            without=[*soak.without, *out],
+            speeds=speeds,
+            remarks=soak.remarks | {words: soak.remarks.get(words, 0) + 1 for words in sorted(remarks)},
+            not_real=sorted({*soak.not_real, *(name for judged in work.judged for name in not_real(judged, gates))}),
+        )
+        for each in faults:
+            self.console.print(f"{'FAULT':<10} {each.at} {each.place}: {each.kind}: {each.gate}: {plain(each.says)}")
+        ran = (
+            f"{many(len(rotation.phases), 'phase')} on {many(len(rotation.nodes), 'node')} in {rotation.seconds:.0f} s"
+        )
+        self.console.print(f"{'ROTATION':<10} {number}: {ran}; {self.soak.seconds / 3600:.2f} h of soak so far")
+        self.console.print(text.columns(HEADER, rows(self.soak)), highlight=False)
+
+    def _save(self, **fields: object) -> None:
+        soak = self.soak.model_copy(update=fields)
+        self.soak = soak.model_copy(update={"proven": proven(soak)})
+        write_record(self.folder / RECORD, self.soak, replace=True)
+        document = render("soak.md.j2", soak=self.soak, header=HEADER, rows=rows(self.soak))
+        write_text(self.folder / DOCUMENT, document, replace=True)
+
+
+def proven(soak: Soak) -> list[Proven]:
+    made = []
+    for kind, of in KINDS.items():
+        hours = sum(rotation.hours.get(kind, 0.0) for rotation in soak.rotations)
+        faults = sum(fault.kind == kind for fault in soak.faults)
+        asked = soak.until.get(kind)
+        if hours or faults or asked:
+            made.append(Proven(kind=kind, counts=of.counts, hours=round(hours, 6), faults=faults, asked=asked))
+    return made
+
+
+HEADER = ("kind of fault", "looked for", "found", "at most one in, 95 %", "asked", "to go")
+
+
+def rows(soak: Soak) -> list[list[str]]:
+    """Write a row for each kind. to go: hours of soak, as it went so far."""
+    made = []
+    for each in soak.proven:
+        pace = each.hours / soak.seconds if soak.seconds else 0.0  # hours of parts in a second
+        to_go = "" if each.asked is None else "known" if each.lacks == 0 else "not known"
+        if each.lacks and pace:
+            to_go = f"about {each.lacks / pace / 3600:.3g} h"
+        unit = f"{each.counts}-hours"
+        asked = "" if each.asked is None else f"{each.asked:g}"
+        made.append([each.kind, f"{each.hours:.3g} {unit}", str(each.faults), f"{each.bound:.3g} {unit}", asked, to_go])
+    return made
