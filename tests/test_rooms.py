@@ -34,8 +34,8 @@ def test_without_a_room_and_its_name_in_the_list_all_others_are_imported_and_jud
     shutil.rmtree(tmp_path / PACKAGE / room)
     listed = tmp_path / PACKAGE / "registry.py"
     text = listed.read_text()
-    assert f'"bringup.{room}"' in text
-    listed.write_text(text.replace(f'"bringup.{room}", ', "").replace(f', "bringup.{room}"', ""))
+    assert f'    "bringup.{room}",\n' in text
+    listed.write_text(text.replace(f'    "bringup.{room}",\n', ""))
     assert ran([sys.executable, "-c", REST, recorded], env=environment, check=True).stdout == before
     shown = ran([sys.executable, "-m", "bringup", "--help"], env=environment, check=True).stdout
     assert f"\n  {room} " not in shown

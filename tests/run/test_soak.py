@@ -2,12 +2,15 @@
 end here as they are told to; nothing is submitted."""
 
 import io
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bringup.accept.contract import parse
+from bringup.accept.lines import of_contract
 from bringup.cli import main
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
@@ -15,18 +18,19 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.records import Closed, Outcome, Playbook, read_record
 from bringup.kernel.results import PLAYBOOK, PLAYBOOKS, Seal
+from bringup.report.collection import Collection
 from bringup.run import playbook
 from bringup.soak import counted, drift, rotations
 from bringup.soak.kinds import KINDS, kind_of
 from bringup.soak.records import Proven, Soak
-from factory import LOCAL_CLUSTER, a_verdict, healthy
+from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_verdict, healthy
 from loops import for_each
 from rich.console import Console
 from runs_for_tests import FAIL, OPEN, PASS, WARN
 from scipy import stats
 
 NODES, PHASES = ["n0", "n1", "n2"], ["discovery", "node_sweep", "nccl_pairwise"]
-COUNT, WRONG, LINK = "discovery.gpu.count", "sweep.load.wrong_values", "nccl.pair.link"
+WRONG, LINK = "sweep.load.wrong_values", "nccl.pair.link"
 Ends = Callable[[str, list[str]], Judged]
 HOUR = Seal("", Closed(exit_code=0, closed_at="2026-01-01T01:00:00Z", files={}))
 
@@ -107,7 +111,8 @@ def test_hours_count_where_a_kind_of_fault_was_looked_for_and_not_found(failed, 
     ([(WRONG, "n1"), (LINK, "n0--n1")], {("GPU", "n1"), ("link", "n1")}),
     ([(LINK, "n0--n2")], {("link", "n0--n2")}),
     ([("nccl.pair.slowest", "job")], {("link", "job")}),
-    ([(WRONG, "n1"), ("nccl.pair.slowest", "job")], {("GPU", "n1")}),  # a node that is named explains the rest
+    ([("nccl.pair.node", "n1"), ("nccl.pair.slowest", "job")], {("link", "n1")}),
+    ([(WRONG, "n1"), ("nccl.pair.slowest", "job")], {("GPU", "n1"), ("link", "job")}),  # another kind, in another job
     ([], set()),
 )
 def test_a_fault_stands_where_it_is_and_what_a_named_node_explains_is_no_second_one(failed, places):
@@ -122,22 +127,15 @@ def test_a_node_that_fails_is_left_out_by_name_and_time_and_the_rest_goes_on(tmp
 
     soaked = Soaked(tmp_path, monkeypatch, ends)
     soak = soaked.go(until={"GPU": 8})
-    assert soaked.ran[:7] == [
-        *((phase, 3) for phase in PHASES),
-        ("discovery", 3),
-        ("node_sweep", 3),
-        ("nccl_pairwise", 2),
-        ("discovery", 2),
-    ]
+    assert soaked.ran == [*zip(PHASES * 3, [3, 3, 3, 3, 3, 2, 2, 2, 2], strict=True)]
     assert [(entry.node, entry.rotation, entry.phase) for entry in soak.without] == [("n1", 2, "node_sweep")]
     assert [(each.place, each.kind, each.gate, each.rotation) for each in soak.faults] == [("n1", "GPU", WRONG, 2)]
     gpu = soak.proven[0]
     # each phase looks for faults of GPUs for an hour, on 3 nodes of 2; a node that failed or is away counts no more
     assert (gpu.hours, gpu.faults, len(soak.rotations)) == (18 + (6 + 4 + 4) + 12, 1, 3)
     assert soaked.code == 1 and "n1: GPU" in soaked.screen.getvalue()
-    assert f"2026-01-01T01:00:00Z | n1 | GPU | {WRONG}" in " ".join(
-        (soaked.folder / rotations.DOCUMENT).read_text().split()
-    )
+    document = (soaked.folder / rotations.DOCUMENT).read_text()
+    assert f"2026-01-01T01:00:00Z | n1 | GPU | {WRONG}" in document and "- n1 since 2" in document
 
 
 def test_a_soak_ends_at_the_bound_that_was_asked_and_a_fault_that_stays_is_one(tmp_path, monkeypatch):
@@ -193,6 +191,20 @@ def test_trainings_come_in_turn_and_their_reference_again_when_nodes_are_left_ou
     assert rotations.planned(soak, NODES[:1]) == ["discovery", "run_1gpu", "run_ddp_1node"]
 
 
+@for_each(
+    ("GPU", 6.0, GPU_CLUSTER, "proven", None),
+    ("GPU", 6.1, GPU_CLUSTER, "not proven", "6.009 GPU-hours"),  # too few hours refute nothing
+    ("GPU", 6.0, LOCAL_CLUSTER, "not proven", "no GPU"),
+    ("training", 1.0, GPU_CLUSTER, "not asked", None),
+)
+def test_a_contract_asks_how_rare_faults_are_and_the_rotations_are_its_evidence(kind, hours, shows, state, why):
+    runs = Collection(judged=[replace(healthy(phase, 3, shows, "local-cpu"), seal=HOUR) for phase in PHASES])
+    line = {"says": "rare", "fact": f"soak.{kind}", "at_least": hours}
+    text = {"schema_version": 1, "contract": "c", "nodes": "n[0-2]", "lines": {"it": line}}
+    made = of_contract(parse(json.dumps(text), "c"), runs)[1]
+    assert (made.state, (why or "") in (made.why or "")) == (state, True), made
+
+
 def made_up(
     changes: dict[str, float], count: int = 20, last: int = 5, every_s: float = 900
 ) -> dict[str, list[tuple[float, float]]]:
@@ -216,15 +228,15 @@ def made_up(
 )
 def test_who_stays_slower_than_in_its_own_first_hour_drifts(changes, last, names):
     for every_s in (60, 900, 7200):  # all, four or none of the rotations after the first are in the first hour
-        assert {who for _, who in drift.found(made_up(changes, last=last, every_s=every_s))} == names, every_s
-    assert drift.found(made_up(changes, count=9, last=5)) == {}  # too few to tell
+        assert {who for _, who in drift.changes(made_up(changes, last=last, every_s=every_s))} == names, every_s
+    assert drift.changes(made_up(changes, count=9, last=5)) == {}  # too few to tell
 
 
 @for_each(
     ((), "needs --hours H, --until KIND=HOURS, or both"),
-    (("--until", "GPUs=5"), "there are GPU, link, node, storage, Slurm, training"),
+    (("--until", "GPUs=5"), "kinds are GPU, link, node, storage, Slurm, training"),
     (("--until", "GPU"), "expected KIND=HOURS, as GPU=1000"),
-    (("--until", "GPU=-1"), "is not more than 0"),
+    (("--until", "GPU=-1"), "expected KIND=HOURS"),
     (("--hours", "1", "smok"), "did you mean smoke?"),
     (("--resume", "none"), "no soak is called so"),
 )

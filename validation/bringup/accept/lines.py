@@ -23,6 +23,7 @@ from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.expectation import size_bytes
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Mark, Observation, Outcome
+from bringup.registry import SOAKED, called
 from bringup.report.collection import Collection
 from bringup.report.text import many, sentence
 
@@ -31,6 +32,7 @@ SIMULATED = "the GPUs are simulated: their UUIDs say so"
 # statements of phases that take fewer nodes than there are: one node speaks for all
 _OF_FEWER = {claim.id for claim in CLAIMS if any(PHASES[stem].max_nodes is not None for stem in claim.phases)}
 _OF_DEVICES = re.compile(r"\.(gpu|rdma|topology)\b")
+_OF_SOAK = "soak."  # GPU, link, …: hours for one fault (docs/soak.md)
 _IN_SLURM = "slurm.node.state"  # Slurm's table of nodes names all that the cluster has
 
 
@@ -63,6 +65,8 @@ def of_contract(contract: Contract, runs: Collection) -> list[Result]:
             made = _checks(line, contract, runs)
         elif line.statements:
             made = _statements(line, contract, runs)
+        elif line.fact is not None and line.fact.startswith(_OF_SOAK):
+            made = _soaked(line, contract, runs)
         elif line.fact is not None:
             made = _fact(line, contract, runs)
         else:
@@ -162,6 +166,17 @@ def _fact(line: Line, contract: Contract, runs: Collection) -> tuple[State, _Evi
     evidence.against += _odd(line, values)
     evidence.seen = _in_words(line, values)
     return _state(evidence, contract, asked=bool(evidence.runs)), evidence
+
+
+def _soaked(line: Line, contract: Contract, runs: Collection) -> tuple[State, _Evidence]:
+    """Judge what all runs say together: how rare a kind of fault is. Too few hours refute nothing."""
+    evidence, values = _Evidence(), [seen for seen in called(SOAKED)(runs.judged) if seen.quantity == line.fact]
+    for run in runs.judged if values else []:
+        evidence.took(run, subjects.JOB)
+        evidence.gaps += _placeholders(run, [verdict.gate for verdict in run.verdicts.verdicts])
+    evidence.gaps += _odd(line, values)
+    evidence.seen = _in_words(line, values)
+    return _state(evidence, contract, asked=bool(values)), evidence
 
 
 def _chosen(line: Line, run: Judged) -> list[Observation]:

@@ -24,7 +24,7 @@ from bringup.soak import kinds, rotations
 from bringup.soak.records import Soak
 from bringup.verb import phases_called
 
-LEFT_ASIDE = ("nccl_monitoring",)  # it measures what a sampler costs
+LEFT_ASIDE = "nccl_monitoring"  # it measures what a sampler costs
 
 
 def do_soak(arguments: argparse.Namespace) -> int:
@@ -39,10 +39,9 @@ def do_soak(arguments: argparse.Namespace) -> int:
     elif asked or arguments.nodes or arguments.nodelist:
         raise UsageError("soak: --resume goes on with the phases and nodes of that soak; leave them out")
     soak = read_record(folder / rotations.RECORD, Soak)
-    ends = {"hours": arguments.hours or soak.hours, "until": {**soak.until, **until}, "ended": None}
-    soak = soak.model_copy(update=ends)
+    ends = {"hours": arguments.hours or soak.hours, "until": soak.until | until, "ended": None}
+    soak, console = soak.model_copy(update=ends), terminal.console()
     request = playbook.Request(catalogue.load_profile(soak.profile), soak.profile, site=site)
-    console = terminal.console()
     console.print(f"bringup: soak {soak.name} on {many(len(soak.healthy), 'node')}: {listed(soak.healthy)}")
     return rotations.Soaking(folder, soak, request, console).go()
 
@@ -65,8 +64,8 @@ def _begin(
     chosen = partial(requested_nodes, arguments.nodes, arguments.nodelist, partition)
     nodes = slurm.patiently(chosen, lambda words: None)
     names, gpus = list(nodes), max(node.gpus for node in nodes.values())
-    phases = [stem for stem in PHASES if stem in (asked or PHASES) and (asked or stem not in LEFT_ASIDE)]
-    phases = [stem for stem in phases if PHASES[stem].lacks(len(names), gpus) is None]
+    phases = asked or [stem for stem in PHASES if stem != LEFT_ASIDE]
+    phases = [stem for stem in PHASES if stem in phases and PHASES[stem].lacks(len(names), gpus) is None]
     if not phases:
         raise CannotStart(f"soak: nothing of it can run on {many(len(names), 'node')} of {many(gpus, 'GPU')}")
     if known := known_partitions():

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from bringup.domains.chance import most_events
 from bringup.kernel import judge
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.expectation import SPEEDS
-from bringup.kernel.records import Outcome, Verdict
+from bringup.kernel.records import Observation, Outcome, Verdict
 from bringup.kernel.records.base import time_of
 from bringup.report.text import MARK, sentence, shown_path
 from bringup.soak.kinds import KINDS, kind_of
@@ -23,15 +24,9 @@ Place = tuple[str, str]  # kind of fault; a node, a link, or JOB
 
 
 class Found(NamedTuple):
-    """A check that failed, and the run that says so."""
-
     run: Judged
-    verdict: Verdict
-
-    @property
-    def per(self) -> str:
-        check = GATES.get(self.verdict.gate)
-        return "job" if check is None else check.per
+    verdict: Verdict  # that did not pass
+    per: str
 
 
 def hours(runs: Sequence[Judged]) -> dict[str, float]:
@@ -60,11 +55,11 @@ def hours(runs: Sequence[Judged]) -> dict[str, float]:
 
 
 def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list[Found]]:
-    """Group what failed by kind and place. What failed of the job, or between nodes, in a rotation that names a node is
-    put down to that node. without: nodes that were left out; what kept them out is a fault, also where they are silent.
-    """
+    """Group what failed by kind and place. What failed between nodes is put down to the node that failed by itself, and
+    so is what failed of the job in the same run, or of the same kind. without: nodes that were left out, which may be
+    silent."""
     failed = [
-        Found(run, verdict)
+        Found(run, verdict, GATES[verdict.gate].per if verdict.gate in GATES else "job")
         for run in runs
         for verdict in run.verdicts.verdicts
         if verdict.outcome is Outcome.FAIL or (judge.stops(verdict) and verdict.subject in without)
@@ -80,13 +75,13 @@ def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list
             unplaced.append(each)
     for each in unplaced:
         kind = kind_of(each.verdict.gate)
-        place = next((known for known in made if known[0] == kind), next(iter(made), (kind, subjects.JOB)))
-        made.setdefault(place, []).append(each)
+        near = (place for place, others in made.items() if place[0] == kind or any(of.run is each.run for of in others))
+        made.setdefault(next(near, (kind, subjects.JOB)), []).append(each)
     return made
 
 
-def as_fault(place: Place, found: Sequence[Found], rotation: int) -> Fault:
-    run, verdict = next((each for each in found if place[1] in subjects.nodes_of(each.verdict.subject)), found[0])
+def as_fault(place: Place, failed: Sequence[Found], rotation: int) -> Fault:
+    run, verdict, _ = next((each for each in failed if place[1] in subjects.nodes_of(each.verdict.subject)), failed[0])
     closed = None if run.seal is None else run.seal.closed
     return Fault(
         kind=place[0],
@@ -96,8 +91,18 @@ def as_fault(place: Place, found: Sequence[Found], rotation: int) -> Fault:
         gate=verdict.gate,
         run=shown_path(run.folder),
         says=sentence(verdict),
-        also=list(dict.fromkeys(each.verdict.gate for each in found if each.verdict.gate != verdict.gate)),
+        also=list(dict.fromkeys(each.verdict.gate for each in failed if each.verdict.gate != verdict.gate)),
     )
+
+
+def observed(runs: Sequence[Judged]) -> list[Observation]:
+    """Return `soak.KIND`: hours of parts for one fault at most, with 95 %, by all of these runs."""
+    counts = Counter(kind for kind, _ in faults(runs, []))
+    bounds = {kind: (KINDS[kind].counts, by / most_events(counts[kind])) for kind, by in hours(runs).items()}
+    return [
+        Observation(quantity=f"soak.{kind}", subject="job", value=by, unit=f"{part}-hours", evidence="all runs")
+        for kind, (part, by) in bounds.items()
+    ]
 
 
 def remarks(runs: Iterable[Judged]) -> set[str]:

@@ -21,7 +21,7 @@ Points = Sequence[tuple[float, float, bool]]
 """When, the logarithm of the value over the median of the first hour, and whether it is of that hour."""
 
 
-def found(speeds: Mapping[str, Sequence[tuple[float, float]]]) -> dict[tuple[str, str], float]:
+def changes(speeds: Mapping[str, Sequence[tuple[float, float]]]) -> dict[tuple[str, str], float]:
     """Return the measure and subject of what drifts -> its relative change. speeds: as a soak's record has them."""
     slower: dict[tuple[str, str], float] = {}
     for measure, subjects in grouped((name.split()[0], name.split()[1]) for name in speeds).items():
@@ -59,4 +59,4 @@ def _points(values: Sequence[tuple[float, float]]) -> Points:
 def _common(several: Iterable[Points]) -> dict[float, float]:
     """Return when -> the median change of all in that rotation."""
     at_once = grouped((at, change) for points in several for at, change, _ in points)
-    return {at: median(changes) for at, changes in at_once.items() if len(changes) >= FEWEST}
+    return {at: median(by) for at, by in at_once.items() if len(by) >= FEWEST}

@@ -1,5 +1,6 @@
 """Kinds of faults: which one a check fails for, by its statements, and of which parts of a node hours are counted."""
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,7 +21,6 @@ class Kind(Record):
 
 
 KINDS = known("fault_kinds", dict[str, Kind])
-OTHER = "node"  # of a check that no kind names, such as a site's own
 
 
 @cache
@@ -29,7 +29,7 @@ def kind_of(gate: str) -> str:
     check = GATES.get(gate)
     statements = () if check is None else (*check.claims, *check.bears_on)
     named += [kind for statement in statements for kind, of in KINDS.items() if statement in of.statements]
-    return named[0] if named else OTHER
+    return named[0] if named else "node"  # a check that no kind names, such as a site's own
 
 
 def bounds(texts: Sequence[str]) -> dict[str, float]:
@@ -37,11 +37,10 @@ def bounds(texts: Sequence[str]) -> dict[str, float]:
     asked: dict[str, float] = {}
     for text in texts:
         name, _, hours = text.partition("=")
-        kind = next((kind for kind in KINDS if kind.lower() == name.strip().lower()), None)
         try:
-            if kind is None:
-                raise ValueError(f"there are {', '.join(KINDS)}")
+            (kind,) = (kind for kind in KINDS if kind.lower() == name.strip().lower())
             asked[kind] = positive(hours)
-        except Exception as error:
-            raise UsageError(f"--until {text}: expected KIND=HOURS, as GPU=1000; {error}") from error
+        except (ValueError, ArgumentTypeError) as error:
+            expected = f"expected KIND=HOURS, as GPU=1000; kinds are {', '.join(KINDS)}"
+            raise UsageError(f"--until {text}: {expected}") from error
     return asked

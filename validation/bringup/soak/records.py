@@ -97,6 +97,5 @@ class Soak(Versioned):
     @property
     def exit_code(self) -> int:
         """Return 1: a fault was found, 2: not all that was asked is known, or nothing of a kind, 0: else."""
-        if self.faults:
-            return 1
-        return 0 if self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven) else 2
+        known = self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven)
+        return 1 if self.faults else 0 if known else 2

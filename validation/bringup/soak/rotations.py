@@ -99,7 +99,7 @@ class Soaking:
             if len(work.playbook.unhealthy_nodes) > before:  # the batch of a training is that of all nodes
                 queue = deque(stem for stem in queue if not PHASES[stem].is_training)
         playbook.answered(work.playbook, work.judged, folder)
-        found = counted.faults(work.judged, [entry.node for entry in work.playbook.unhealthy_nodes])
+        failures = counted.faults(work.judged, [entry.node for entry in work.playbook.unhealthy_nodes])
         rotation = Rotation(
             number=number,
             playbook=text.shown_path(folder),
@@ -108,10 +108,10 @@ class Soaking:
             nodes=nodes,
             phases=[judged.run.phase for judged in work.judged],
             hours=counted.hours(work.judged),
-            failing=[" ".join(place) for place in found],
+            failing=[" ".join(place) for place in failures],
         )
         standing = self.soak.rotations[-1].failing if self.soak.rotations else []
-        new = [counted.as_fault(place, of, number) for place, of in found.items() if " ".join(place) not in standing]
+        new = [counted.as_fault(place, of, number) for place, of in failures.items() if " ".join(place) not in standing]
         self._add(rotation, new, work)
 
     def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept]:
@@ -138,7 +138,7 @@ class Soaking:
             for name, value in counted.speeds(work.judged)
         }
         # what is measured no more does not drift
-        slower = drift.found({name: points for name, points in speeds.items() if points[-1][0] == soak.seconds})
+        slower = drift.changes({name: points for name, points in speeds.items() if points[-1][0] == soak.seconds})
         known = {(each.kind, each.place) for each in soak.faults if each.change is not None}
         for (gate, place), by in slower.items():
             kind, run, says = kind_of(gate), rotation.playbook, f"{by:+.1%} against its first hour"
@@ -193,11 +193,10 @@ def rows(soak: Soak) -> list[list[str]]:
     """Write a row for each kind. to go: hours of soak, as it went so far."""
     made = []
     for each in soak.proven:
-        pace = each.hours / soak.seconds if soak.seconds else 0.0  # hours of parts in a second
-        to_go = "" if each.asked is None else "known" if each.lacks == 0 else "not known"
-        if each.lacks and pace:
-            to_go = f"about {each.lacks / pace / 3600:.3g} h"
-        unit = f"{each.counts}-hours"
-        asked = "" if each.asked is None else f"{each.asked:g}"
+        unit, asked, to_go = f"{each.counts}-hours", "", ""
+        if each.asked is not None:
+            asked, to_go = f"{each.asked:g}", "not known" if each.lacks else "known"
+        if each.lacks and each.hours:
+            to_go = f"about {each.lacks / each.hours * soak.seconds / 3600:.3g} h"
         made.append([each.kind, f"{each.hours:.3g} {unit}", str(each.faults), f"{each.bound:.3g} {unit}", asked, to_go])
     return made

@@ -1,0 +1,213 @@
+"""Is a soak right? Rare faults at random times on a local cluster, a healthy soak, and its rules on made-up numbers.
+
+    python validation/benchmarks/soak.py faults OUT.json --seed 1 --mean-s 300     # about half an hour
+    python validation/benchmarks/soak.py page docs/results/soak.md OUT.json HEALTHY
+
+HEALTHY: the folder of a soak of a cluster that nobody disturbed. Faults are those of drills, by their own commands,
+each on a node of its own; the time from one to the next is exponential, so that they come as a Poisson process does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import re
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from bringup.domains.chance import most_events
+from bringup.drill.catalogue import DRILLS, Shape
+from bringup.drill.environment import LocalCluster
+from bringup.kernel.records import read_record, write_text
+from bringup.kernel.records.base import time_of
+from bringup.kernel.results import REPOSITORY
+from bringup.report.text import table
+from bringup.run import open as opening
+from bringup.soak import drift
+from bringup.soak.kinds import kind_of
+from bringup.soak.records import Soak
+from bringup.soak.rotations import RECORD, SOAKS
+
+FAULTS = {drill.id: drill for drill in DRILLS if drill.id in ("xid-79", "folder-read-only", "slow-sender", "node-off")}
+PHASES = ("discovery", "nccl_pairwise")
+PROFILE = """\
+{schema_version: 1, name: busy, description: local-cpu on a machine that others use, extends: [local-cpu],
+ expect: {nccl.pair.slowest: {at_least: 0.003, unit: GB/s, source: a tenth of that of local-nodes}}}
+"""
+AFTER_S = 600  # that the last fault has to be found in
+TRIALS, HOURS, NODES, MEASURES, ROTATION_S = 200, 6, 8, 3, 900.0
+KINDS = ("normal, 1 %", "heavy tails, 1 %", "one of ten 15 % slower")  # noise
+
+
+def schedule(seed: int, mean_s: float, nodes: int) -> list[tuple[float, str, str]]:
+    """Return when (s), which drill, on which node. Each node has one fault at most, so that it is known whose it is."""
+    chance, at = random.Random(seed), 0.0
+    names = chance.sample([f"n{number}" for number in range(nodes)], len(FAULTS))
+    made = []
+    for drill, node in zip(chance.sample(sorted(FAULTS), len(FAULTS)), names, strict=True):
+        at += chance.expovariate(1 / mean_s)
+        made.append((at, drill, node))
+    return made
+
+
+def of_faults(out: Path, seed: int, mean_s: float, nodes: int) -> None:
+    """Soak a local cluster while faults are made; keep what was made, and what the soak said."""
+    plan = schedule(seed, mean_s, nodes)
+    cluster = LocalCluster(Path(f"/tmp/bringup-soak-{seed}"), Shape(nodes, 1))  # a short path: munge's socket
+    known, made = {*(REPOSITORY / SOAKS).glob("*")}, []
+    cluster.start()
+
+    def meanwhile() -> None:
+        begun = time.monotonic()
+        for at, drill, node in plan:
+            time.sleep(max(0.0, at - (time.monotonic() - begun)))
+            moment = opening.now()
+            cluster.make(tuple(tuple(re.sub(r"\bn1\b", node, word) for word in each) for each in FAULTS[drill].inject))
+            made.append({"at": moment, "drill": drill, "node": node})
+            print(made[-1], flush=True)
+
+    try:
+        hours = (plan[-1][0] + AFTER_S) / 3600
+        write_text(out.with_suffix(".yaml"), PROFILE, replace=True)
+        words = ("soak", *PHASES, "--hours", f"{hours:.3f}", "--profile", str(out.with_suffix(".yaml").resolve()))
+        done = cluster.bringup(*words, environment={}, meanwhile=meanwhile, phases=20)
+    finally:
+        cluster.end()
+    print(done.stdout)
+    (folder,) = {*(REPOSITORY / SOAKS).glob("*")} - known
+    kept = {"seed": seed, "mean_s": mean_s, "nodes": nodes, "made": made, "soak": (folder / RECORD).read_text()}
+    out.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def rows_of_faults(kept: dict[str, object], soak: Soak) -> tuple[list[list[str]], list[str]]:
+    """Return a row for each fault that was made, and what was accused besides."""
+    rows, explained = [], set()
+    for each in kept["made"]:
+        drill, node, at = FAULTS[each["drill"]], each["node"], time_of(each["at"])
+        own = [fault for fault in soak.faults if fault.place == node and time_of(fault.at) >= at]
+        explained.update(id(fault) for fault in own)
+        first = min(own, key=lambda fault: fault.at, default=None)
+        kinds = ", ".join(sorted({fault.kind for fault in own})) or "not found"
+        seconds = "" if first is None else f"{(time_of(first.at) - at).total_seconds():.0f}"
+        out = next((entry.at for entry in soak.without if entry.node == node), "")
+        rows.append([each["at"][11:19], drill.fault, node, kind_of(drill.gate), kinds, seconds, out[11:19]])
+    return rows, [f"{each.place}: {each.gate}" for each in soak.faults if id(each) not in explained]
+
+
+# --- rules, on made-up numbers
+
+
+def noise(chance: random.Random, kind: str) -> float:
+    """Return a logarithm of a speed."""
+    fresh = chance.gauss(0, 1)
+    if kind.startswith("heavy"):
+        fresh /= math.sqrt(chance.gammavariate(1.5, 2) / 3)
+    return 0.01 * fresh + (math.log1p(-0.15) if kind.startswith("one") and chance.random() < 0.1 else 0.0)
+
+
+def accused(speeds: dict[str, list[tuple[float, float]]]) -> set[str]:
+    """Return who drifts by the rule, at any rotation of a soak."""
+    turns = range(2 * drift.LAST, max(map(len, speeds.values())) + 1)
+    return {who for turn in turns for _, who in drift.changes({name: line[:turn] for name, line in speeds.items()})}
+
+
+def made_up(seed: int, kind: str, lost: float) -> dict[str, list[tuple[float, float]]]:
+    """A soak; its first node loses so much after half of the time."""
+    chance, turns = random.Random(seed), int(HOURS * 3600 / ROTATION_S)
+    return {
+        f"m{measure} n{node}": [
+            (turn * ROTATION_S, math.exp(noise(chance, kind)) * (1 - lost * (node == 0 and turn >= turns // 2)))
+            for turn in range(turns)
+        ]
+        for measure in range(MEASURES)
+        for node in range(NODES)
+    }
+
+
+def resampled(seed: int, soak: Soak) -> dict[str, list[tuple[float, float]]]:
+    """Six hours made of the rotations of a real soak, drawn with repetition; speeds of one rotation stay together."""
+    chance, every_s = random.Random(seed), soak.seconds / len(soak.rotations)
+    times = sorted({at for line in soak.speeds.values() for at, _ in line})
+    drawn = [chance.choice(times) for _ in range(int(HOURS * 3600 / every_s))]
+    values = {name: dict(line) for name, line in soak.speeds.items()}
+    return {
+        name: [(turn * every_s, of[at]) for turn, at in enumerate(drawn) if at in of] for name, of in values.items()
+    }
+
+
+def of_drift() -> Iterator[list[str]]:
+    for kind in KINDS:
+        alarms = [accused(made_up(seed, kind, 0.0)) for seed in range(TRIALS)]
+        right = sum("n0" in accused(made_up(seed, kind, 0.08)) for seed in range(TRIALS))
+        yield [kind, f"{sum(map(bool, alarms))} of {TRIALS}", f"{right} of {TRIALS}"]
+
+
+def of_stopping(most: int) -> list[float]:
+    """Return how often a soak ends at its bound with at most 0, 1, … faults, though faults come as often as the bound
+    says: exact, by the distribution of the faults between one end and the next."""
+    chances, ended, wrong = [1.0], 0.0, []
+    for faults, (before, now) in enumerate(pairwise([0.0, *(most_events(count) for count in range(most))])):
+        more = [math.exp(k * math.log(now - before) - (now - before) - math.lgamma(k + 1)) for k in range(60)]
+        after = [0.0] * (len(chances) + 60)
+        for have, chance in enumerate(chances):
+            for k, by in enumerate(more):
+                after[have + k] += chance * by
+        ended += math.fsum(after[: faults + 1])
+        chances = [0.0] * (faults + 1) + after[faults + 1 :]
+        wrong.append(ended)
+    return wrong
+
+
+def page(kept: dict[str, object], healthy: Soak) -> str:
+    soak = Soak.model_validate_json(str(kept["soak"]))
+    rows, besides = rows_of_faults(kept, soak)
+    alarms = sum(bool(accused(resampled(seed, healthy)) - {drift.ALL}) for seed in range(TRIALS))
+    faults = "\n".join(table(("made at", "fault", "node", "kind", "said", "s later", "left out"), rows))
+    return f"""\
+# Soaks with and without faults
+
+On a local cluster with placeholders for GPUs, on a busy machine of two cores: nothing here is about hardware.
+
+**Rare faults**: a Poisson process, one in {kept["mean_s"]:g} s (seed {kept["seed"]}), by commands of drills.
+`bringup soak {" ".join(PHASES)}` on {kept["nodes"]} nodes, {len(soak.rotations)} rotations:
+
+{faults}
+
+Accused besides: {"; ".join(besides) or "nothing"}.
+
+**Healthy**: {healthy.seconds / 3600:.2f} hours, {len(healthy.rotations)} rotations of all phases on
+{len(healthy.nodes)} nodes: {len(healthy.faults)} faults. {HOURS} hours drawn from these rotations, {TRIALS} times:
+somebody is accused of drift in {alarms}.
+
+**Drift**, made up: {HOURS} hours, {NODES} nodes, {MEASURES} measures, a rotation in {ROTATION_S / 60:g} minutes.
+Alarm: anybody is accused. Found: the node that lost 8 % after half of the time.
+
+{chr(10).join(table(("noise", "alarm", "8 % found"), list(of_drift())))}
+
+**`--until`**, where faults come as often as it denies: it ends with at most 0, 1, 2, 3 faults in
+{", ".join(f"{each:.1%}" for each in of_stopping(4))} of soaks (exact). Its 95 % are of an end without a fault, or of
+hours that were fixed before.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=("faults", "page"))
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mean-s", type=float, default=300)
+    parser.add_argument("--nodes", type=int, default=5)
+    asked = parser.parse_args()
+    if asked.what == "faults":
+        of_faults(asked.files[0], asked.seed, asked.mean_s, asked.nodes)
+    else:
+        out, kept, healthy = asked.files
+        out.write_text(page(json.loads(kept.read_text()), read_record(healthy / RECORD, Soak)))
+
+
+if __name__ == "__main__":
+    main()
