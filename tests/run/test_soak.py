@@ -118,6 +118,8 @@ def test_hours_count_where_a_kind_of_fault_was_looked_for_and_not_found(failed, 
 def test_a_fault_stands_where_it_is_and_what_a_named_node_explains_is_no_second_one(failed, places):
     runs = [bad(well(phase, NODES), *((g, s) for g, s in failed if phase in GATES[g].phases)) for phase in PHASES[1:]]
     assert set(counted.faults(runs, [])) == places
+    silent = bad(well("node_sweep", NODES), (WRONG, "n1"), outcome=OPEN)
+    assert (set(counted.faults([silent], [])), set(counted.faults([silent], ["n1"]))) == (set(), {("node", "n1")})
 
 
 def test_a_node_that_fails_is_left_out_by_name_and_time_and_the_rest_goes_on(tmp_path, monkeypatch):

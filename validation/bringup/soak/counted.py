@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from bringup.domains.chance import most_events
 from bringup.kernel import judge
+from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.expectation import SPEEDS
-from bringup.kernel.records import Observation, Outcome, Verdict
+from bringup.kernel.records import Observation, Outcome, Verdict, grouped
 from bringup.kernel.records.base import time_of
 from bringup.report.text import MARK, sentence, shown_path
 from bringup.soak.kinds import KINDS, kind_of
@@ -21,12 +21,7 @@ from bringup.soak.records import Fault
 
 _PORTS = "discovery.rdma.ports"
 Place = tuple[str, str]  # kind of fault; a node, a link, or JOB
-
-
-class Found(NamedTuple):
-    run: Judged
-    verdict: Verdict  # that did not pass
-    per: str
+Found = tuple[Judged, Verdict]  # what did not pass, and the run that says so
 
 
 def hours(runs: Sequence[Judged]) -> dict[str, float]:
@@ -59,40 +54,39 @@ def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list
     so is what failed of the job in the same run, or of the same kind. without: nodes that were left out, which may be
     silent."""
     failed = [
-        Found(run, verdict, GATES[verdict.gate].per if verdict.gate in GATES else "job")
+        (run, verdict)
         for run in runs
         for verdict in run.verdicts.verdicts
         if verdict.outcome is Outcome.FAIL or (judge.stops(verdict) and verdict.subject in without)
     ]
-    accused = {subjects.nodes_of(each.verdict.subject)[0] for each in failed if each.per in ("node", "rank")}
+    ends = [subjects.nodes_of(verdict.subject) for _, verdict in failed]  # two of a link; else a node, a scale or job
+    accused = {nodes[0] for nodes in ends if len(nodes) == 1}.union(without)
     made: dict[Place, list[Found]] = {}
     unplaced: list[Found] = []
-    for each in failed:
-        nodes = [node for node in subjects.nodes_of(each.verdict.subject) if node in accused.union(without)]
-        if nodes or each.per in ("pair", "link"):
-            made.setdefault((kind_of(each.verdict.gate), (nodes or [each.verdict.subject])[0]), []).append(each)
+    for (run, verdict), nodes in zip(failed, ends, strict=True):
+        named = [node for node in nodes if node in accused and node in run.run.nodes]
+        if named or len(nodes) > 1:
+            made.setdefault((_kind(verdict), (named or [verdict.subject])[0]), []).append((run, verdict))
         else:
-            unplaced.append(each)
-    for each in unplaced:
-        kind = kind_of(each.verdict.gate)
-        near = (place for place, others in made.items() if place[0] == kind or any(of.run is each.run for of in others))
-        made.setdefault(next(near, (kind, subjects.JOB)), []).append(each)
+            unplaced.append((run, verdict))
+    for run, verdict in unplaced:
+        kind = _kind(verdict)
+        near = (at for at, others in made.items() if at[0] == kind or any(other is run for other, _ in others))
+        made.setdefault(next(near, (kind, subjects.JOB)), []).append((run, verdict))
     return made
 
 
+def _kind(verdict: Verdict) -> str:
+    return kind_of(verdict.gate) if verdict.outcome is Outcome.FAIL else "node"  # it fell silent
+
+
 def as_fault(place: Place, failed: Sequence[Found], rotation: int) -> Fault:
-    run, verdict, _ = next((each for each in failed if place[1] in subjects.nodes_of(each.verdict.subject)), failed[0])
-    closed = None if run.seal is None else run.seal.closed
-    return Fault(
-        kind=place[0],
-        place=place[1],
-        at=run.run.opened_at if closed is None else closed.closed_at,
-        rotation=rotation,
-        gate=verdict.gate,
-        run=shown_path(run.folder),
-        says=sentence(verdict),
-        also=list(dict.fromkeys(each.verdict.gate for each in failed if each.verdict.gate != verdict.gate)),
-    )
+    run, verdict = next((each for each in failed if place[1] in subjects.nodes_of(each[1].subject)), failed[0])
+    at = run.run.opened_at if run.seal is None or run.seal.closed is None else run.seal.closed.closed_at
+    says, where = sentence(verdict), shown_path(run.folder)
+    also = list(dict.fromkeys(other.gate for _, other in failed if other.gate != verdict.gate))
+    kind, gate = place[0], verdict.gate
+    return Fault(kind=kind, place=place[1], at=at, rotation=rotation, gate=gate, run=where, says=says, also=also)
 
 
 def observed(runs: Sequence[Judged]) -> list[Observation]:
@@ -105,14 +99,16 @@ def observed(runs: Sequence[Judged]) -> list[Observation]:
     ]
 
 
-def remarks(runs: Iterable[Judged]) -> set[str]:
-    """Return warnings, and what stops a run and was not known."""
-    return {
-        f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]"
+def remarks(runs: Iterable[Judged], without: Collection[str]) -> set[str]:
+    """Return warnings, and what stops a run and was not known, but of nodes that were left out."""
+    places = grouped(
+        (f"{MARK[verdict.outcome]} {verdict.gate}", verdict.subject)
         for run in runs
         for verdict in run.verdicts.verdicts
         if verdict.outcome is Outcome.WARN or (verdict.outcome is Outcome.INCOMPLETE and judge.stops(verdict))
-    }
+        if not set(without) & {*subjects.nodes_of(verdict.subject)}
+    )
+    return {f"{words} [{first_few(several, 3)}]" for words, several in places.items()}
 
 
 def speeds(runs: Iterable[Judged]) -> Iterator[tuple[str, float]]:

@@ -148,7 +148,7 @@ class Soaking:
                     Fault(kind=kind, place=place, at=at, rotation=number, gate=gate, run=run, says=says, change=by)
                 )
         out = [Without(**each.model_dump(), at=at, rotation=number) for each in work.playbook.unhealthy_nodes]
-        remarks = counted.remarks(work.judged)
+        remarks = counted.remarks(work.judged, [each.node for each in out])
         remarks |= {f"WARN {name} [{who}]: slower than in the first hour" for name, who in slower if who == drift.ALL}
         gates = [verdict.gate for judged in work.judged for verdict in judged.verdicts.verdicts]
         self._save(
