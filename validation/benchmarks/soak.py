@@ -1,6 +1,6 @@
 """Is a soak right? Rare faults at random times on a local cluster, a healthy soak, and its rules on made-up numbers.
 
-    python validation/benchmarks/soak.py faults OUT.json --seed 1 --mean-s 300     # about half an hour
+    python validation/benchmarks/soak.py faults OUT.json SEED      # about half an hour
     python validation/benchmarks/soak.py page docs/results/soak.md OUT.json HEALTHY
 
 HEALTHY: the folder of a soak of a cluster that nobody disturbed. Faults are those of drills, by their own commands,
@@ -9,16 +9,17 @@ each on a node of its own; the time from one to the next is exponential, so that
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
 import re
+import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import numpy
 from bringup.domains.chance import most_events
 from bringup.drill.catalogue import DRILLS, Shape
 from bringup.drill.environment import LocalCluster
@@ -31,6 +32,7 @@ from bringup.soak import drift
 from bringup.soak.kinds import kind_of
 from bringup.soak.records import Soak
 from bringup.soak.rotations import RECORD, SOAKS
+from scipy import stats
 
 FAULTS = {drill.id: drill for drill in DRILLS if drill.id in ("xid-79", "folder-read-only", "slow-sender", "node-off")}
 PHASES = ("discovery", "nccl_pairwise")
@@ -38,26 +40,26 @@ PROFILE = """\
 {schema_version: 1, name: busy, description: local-cpu on a machine that others use, extends: [local-cpu],
  expect: {nccl.pair.slowest: {at_least: 0.003, unit: GB/s, source: a tenth of that of local-nodes}}}
 """
-AFTER_S = 600  # that the last fault has to be found in
+SHAPE, MEAN_S, AFTER_S = Shape(5, 1), 300.0, 600  # of the cluster; from one fault to the next; behind the last one
 TRIALS, HOURS, NODES, MEASURES, ROTATION_S = 200, 6, 8, 3, 900.0
 KINDS = ("normal, 1 %", "heavy tails, 1 %", "one of ten 15 % slower")  # noise
 
 
-def schedule(seed: int, mean_s: float, nodes: int) -> list[tuple[float, str, str]]:
+def schedule(seed: int) -> list[tuple[float, str, str]]:
     """Return when (s), which drill, on which node. Each node has one fault at most, so that it is known whose it is."""
     chance, at = random.Random(seed), 0.0
-    names = chance.sample([f"n{number}" for number in range(nodes)], len(FAULTS))
+    names = chance.sample([f"n{number}" for number in range(SHAPE.nodes)], len(FAULTS))
     made = []
     for drill, node in zip(chance.sample(sorted(FAULTS), len(FAULTS)), names, strict=True):
-        at += chance.expovariate(1 / mean_s)
+        at += chance.expovariate(1 / MEAN_S)
         made.append((at, drill, node))
     return made
 
 
-def of_faults(out: Path, seed: int, mean_s: float, nodes: int) -> None:
+def of_faults(out: Path, seed: int) -> None:
     """Soak a local cluster while faults are made; keep what was made, and what the soak said."""
-    plan = schedule(seed, mean_s, nodes)
-    cluster = LocalCluster(Path(f"/tmp/bringup-soak-{seed}"), Shape(nodes, 1))  # a short path: munge's socket
+    plan = schedule(seed)
+    cluster = LocalCluster(Path(f"/tmp/bringup-soak-{seed}"), SHAPE)  # a short path: munge's socket
     known, made = {*(REPOSITORY / SOAKS).glob("*")}, []
     cluster.start()
 
@@ -65,9 +67,8 @@ def of_faults(out: Path, seed: int, mean_s: float, nodes: int) -> None:
         begun = time.monotonic()
         for at, drill, node in plan:
             time.sleep(max(0.0, at - (time.monotonic() - begun)))
-            moment = opening.now()
+            made.append({"at": opening.now(), "drill": drill, "node": node})
             cluster.make(tuple(tuple(re.sub(r"\bn1\b", node, word) for word in each) for each in FAULTS[drill].inject))
-            made.append({"at": moment, "drill": drill, "node": node})
             print(made[-1], flush=True)
 
     try:
@@ -79,7 +80,7 @@ def of_faults(out: Path, seed: int, mean_s: float, nodes: int) -> None:
         cluster.end()
     print(done.stdout)
     (folder,) = {*(REPOSITORY / SOAKS).glob("*")} - known
-    kept = {"seed": seed, "mean_s": mean_s, "nodes": nodes, "made": made, "soak": (folder / RECORD).read_text()}
+    kept = {"seed": seed, "made": made, "soak": (folder / RECORD).read_text()}
     out.write_text(json.dumps(kept, indent=1) + "\n")
 
 
@@ -96,9 +97,6 @@ def rows_of_faults(kept: dict[str, object], soak: Soak) -> tuple[list[list[str]]
         out = next((entry.at for entry in soak.without if entry.node == node), "")
         rows.append([each["at"][11:19], drill.fault, node, kind_of(drill.gate), kinds, seconds, out[11:19]])
     return rows, [f"{each.place}: {each.gate}" for each in soak.faults if id(each) not in explained]
-
-
-# --- rules, on made-up numbers
 
 
 def noise(chance: random.Random, kind: str) -> float:
@@ -133,33 +131,28 @@ def resampled(seed: int, soak: Soak) -> dict[str, list[tuple[float, float]]]:
     chance, every_s = random.Random(seed), soak.seconds / len(soak.rotations)
     times = sorted({at for line in soak.speeds.values() for at, _ in line})
     drawn = [chance.choice(times) for _ in range(int(HOURS * 3600 / every_s))]
-    values = {name: dict(line) for name, line in soak.speeds.items()}
     return {
-        name: [(turn * every_s, of[at]) for turn, at in enumerate(drawn) if at in of] for name, of in values.items()
+        name: [(turn * every_s, dict(line)[at]) for turn, at in enumerate(drawn) if at in dict(line)]
+        for name, line in soak.speeds.items()
     }
 
 
 def of_drift() -> Iterator[list[str]]:
     for kind in KINDS:
-        alarms = [accused(made_up(seed, kind, 0.0)) for seed in range(TRIALS)]
+        alarms = sum(bool(accused(made_up(seed, kind, 0.0))) for seed in range(TRIALS))
         right = sum("n0" in accused(made_up(seed, kind, 0.08)) for seed in range(TRIALS))
-        yield [kind, f"{sum(map(bool, alarms))} of {TRIALS}", f"{right} of {TRIALS}"]
+        yield [kind, f"{alarms} of {TRIALS}", f"{right} of {TRIALS}"]
 
 
 def of_stopping(most: int) -> list[float]:
-    """Return how often a soak ends at its bound with at most 0, 1, … faults, though faults come as often as the bound
-    says: exact, by the distribution of the faults between one end and the next."""
-    chances, ended, wrong = [1.0], 0.0, []
-    for faults, (before, now) in enumerate(pairwise([0.0, *(most_events(count) for count in range(most))])):
-        more = [math.exp(k * math.log(now - before) - (now - before) - math.lgamma(k + 1)) for k in range(60)]
-        after = [0.0] * (len(chances) + 60)
-        for have, chance in enumerate(chances):
-            for k, by in enumerate(more):
-                after[have + k] += chance * by
-        ended += math.fsum(after[: faults + 1])
-        chances = [0.0] * (faults + 1) + after[faults + 1 :]
-        wrong.append(ended)
-    return wrong
+    """Return how often a soak ends at its bound with at most 0, 1, … faults, though faults come as often as it denies:
+    exact, by the distribution of faults between one end and the next."""
+    chances, counts, ended = numpy.eye(1, 200)[0], numpy.arange(200), [0.0]
+    for faults, (before, now) in enumerate(pairwise([0.0, *map(most_events, range(most))])):
+        chances = numpy.convolve(chances, stats.poisson.pmf(counts, now - before))[:200]
+        ended.append(ended[-1] + chances[: faults + 1].sum())
+        chances[: faults + 1] = 0
+    return ended[1:]
 
 
 def page(kept: dict[str, object], healthy: Soak) -> str:
@@ -172,8 +165,8 @@ def page(kept: dict[str, object], healthy: Soak) -> str:
 
 On a local cluster with placeholders for GPUs, on a busy machine of two cores: nothing here is about hardware.
 
-**Rare faults**: a Poisson process, one in {kept["mean_s"]:g} s (seed {kept["seed"]}), by commands of drills.
-`bringup soak {" ".join(PHASES)}` on {kept["nodes"]} nodes, {len(soak.rotations)} rotations:
+**Rare faults**: a Poisson process, one in {MEAN_S:g} s (seed {kept["seed"]}), by commands of drills.
+`bringup soak {" ".join(PHASES)}` on {SHAPE.nodes} nodes, {len(soak.rotations)} rotations:
 
 {faults}
 
@@ -195,18 +188,12 @@ hours that were fixed before.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=("faults", "page"))
-    parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--mean-s", type=float, default=300)
-    parser.add_argument("--nodes", type=int, default=5)
-    asked = parser.parse_args()
-    if asked.what == "faults":
-        of_faults(asked.files[0], asked.seed, asked.mean_s, asked.nodes)
+    what, out, *more = sys.argv[1:]
+    if what == "faults":
+        of_faults(Path(out), int(more[0]))
     else:
-        out, kept, healthy = asked.files
-        out.write_text(page(json.loads(kept.read_text()), read_record(healthy / RECORD, Soak)))
+        kept, healthy = map(Path, more)
+        Path(out).write_text(page(json.loads(kept.read_text()), read_record(healthy / RECORD, Soak)))
 
 
 if __name__ == "__main__":

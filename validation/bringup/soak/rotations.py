@@ -80,6 +80,8 @@ class Soaking:
             while (why := enough(self.soak)) is None:
                 self._rotate()
         self._save(ended=why)
+        if self.soak.not_real:
+            self.console.print(f"{'NOT PROVEN':<10} there was a placeholder for {', '.join(self.soak.not_real)}")
         self.console.print(f"{'ENDED':<10} {why}\nreport: {text.shown_path(self.folder / DOCUMENT)}")
         if self.soak.exit_code:
             self.console.print(f"next: bringup explain {self.soak.name}-N, of a rotation; the report names them")
@@ -164,7 +166,7 @@ class Soaking:
         ran = (
             f"{many(len(rotation.phases), 'phase')} on {many(len(rotation.nodes), 'node')} in {rotation.seconds:.0f} s"
         )
-        self.console.print(f"{'ROTATION':<10} {number}: {ran}; {self.soak.seconds / 3600:.2f} h of soak so far")
+        self.console.print(f"{'ROTATION':<10} {number}: {ran}; {self.soak.seconds / 3600:.2f} h of soak; with 95 %:")
         self.console.print(text.columns(HEADER, rows(self.soak)), highlight=False)
 
     def _save(self, **fields: object) -> None:
@@ -186,7 +188,7 @@ def proven(soak: Soak) -> list[Proven]:
     return made
 
 
-HEADER = ("kind of fault", "looked for", "found", "at most one in, 95 %", "asked", "to go")
+HEADER = ("fault", "looked for", "found", "at most one in", "asked", "to go")
 
 
 def rows(soak: Soak) -> list[list[str]]:
@@ -198,5 +200,5 @@ def rows(soak: Soak) -> list[list[str]]:
             asked, to_go = f"{each.asked:g}", "not known" if each.lacks else "known"
         if each.lacks and each.hours:
             to_go = f"about {each.lacks / each.hours * soak.seconds / 3600:.3g} h"
-        made.append([each.kind, f"{each.hours:.3g} {unit}", str(each.faults), f"{each.bound:.3g} {unit}", asked, to_go])
+        made.append([each.kind, f"{each.hours:.3g} {unit}", str(each.faults), f"{each.bound:.3g}", asked, to_go])
     return made
