@@ -16,6 +16,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
+from bringup.kernel.plan.subjects import nodes_of
 from bringup.kernel.records import Closed, Outcome, Playbook, read_record
 from bringup.kernel.results import PLAYBOOK, PLAYBOOKS, Seal
 from bringup.report.collection import Collection
@@ -32,21 +33,24 @@ from scipy import stats
 NODES, PHASES = ["n0", "n1", "n2"], ["discovery", "node_sweep", "nccl_pairwise"]
 WRONG, LINK = "sweep.load.wrong_values", "nccl.pair.link"
 Ends = Callable[[str, list[str]], Judged]
+BEGAN = {"name": "s", "began_at": "2026-01-01T00:00:00Z", "profile": "local-cpu", "site": None, "nodes": NODES}
+BEGAN["gpus_per_node"] = 2
+FOUR = dict.fromkeys(("n0", "n1", "n2", "n3"), 0.0)
 HOUR = Seal("", Closed(exit_code=0, closed_at="2026-01-01T01:00:00Z", files={}))
 
 
 def well(phase: str, nodes: list[str]) -> Judged:
-    """A phase in which all passed, and which took an hour."""
+    """A phase in which all passed, of an hour."""
     run = healthy(phase, 3, LOCAL_CLUSTER, "local-cpu")
-    verdicts = [v for v in run.verdicts.verdicts if v.subject[:2] in nodes or v.subject[0] != "n"]
-    verdicts = [v for v in verdicts if "--" not in v.subject or v.subject[4:] in nodes]
+    verdicts = [v for v in run.verdicts.verdicts if v.subject[0] != "n" or {*nodes_of(v.subject)} <= {*nodes}]
     judged = run.verdicts.model_copy(update={"verdicts": verdicts})
     return replace(run, seal=HOUR, run=run.run.model_copy(update={"nodes": nodes}), verdicts=judged)
 
 
 def bad(judged: Judged, *failed: tuple[str, str], outcome: Outcome = FAIL) -> Judged:
     others = [v for v in judged.verdicts.verdicts if (v.gate, v.subject) not in failed]
-    verdicts = [*others, *(a_verdict(gate, subject, outcome) for gate, subject in failed)]
+    here = [(gate, subject) for gate, subject in failed if judged.run.phase in GATES[gate].phases]
+    verdicts = [*others, *(a_verdict(gate, subject, outcome) for gate, subject in here)]
     return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": outcome}))
 
 
@@ -64,8 +68,7 @@ class Soaked:
         return self.ends(phase, nodes)
 
     def go(self, soak: Soak | None = None, **asked: object) -> Soak:
-        began = {"name": "s", "began_at": "2026-01-01T00:00:00Z", "profile": "local-cpu", "site": None}
-        fields = {**began, "nodes": NODES, "gpus_per_node": 2, "phases": PHASES, "hours": None, "until": {}, **asked}
+        fields = {**BEGAN, "phases": PHASES, "hours": None, "until": {}, **asked}
         request = playbook.Request(profiles.load("local-cpu"), "local-cpu")
         self.code = rotations.Soaking(self.folder, soak or Soak(**fields), request, Console(file=self.screen)).go()
         return read_record(self.folder / rotations.RECORD, Soak)
@@ -116,7 +119,7 @@ def test_hours_count_where_a_kind_of_fault_was_looked_for_and_not_found(failed, 
     ([], set()),
 )
 def test_a_fault_stands_where_it_is_and_what_a_named_node_explains_is_no_second_one(failed, places):
-    runs = [bad(well(phase, NODES), *((g, s) for g, s in failed if phase in GATES[g].phases)) for phase in PHASES[1:]]
+    runs = [bad(well(phase, NODES), *failed) for phase in PHASES[1:]]
     assert set(counted.faults(runs, [])) == places
     silent = bad(well("node_sweep", NODES), (WRONG, "n1"), outcome=OPEN)
     assert (set(counted.faults([silent], [])), set(counted.faults([silent], ["n1"]))) == (set(), {("node", "n1")})
@@ -124,19 +127,17 @@ def test_a_fault_stands_where_it_is_and_what_a_named_node_explains_is_no_second_
 
 def test_a_node_that_fails_is_left_out_by_name_and_time_and_the_rest_goes_on(tmp_path, monkeypatch):
     def ends(phase: str, nodes: list[str]) -> Judged:
-        is_hit = phase == "node_sweep" and "n1" in nodes and len(soaked.ran) > 3
-        return bad(well(phase, nodes), (WRONG, "n1")) if is_hit else well(phase, nodes)
+        return bad(well(phase, nodes), (WRONG, "n1")) if "n1" in nodes and len(soaked.ran) > 3 else well(phase, nodes)
 
     soaked = Soaked(tmp_path, monkeypatch, ends)
     soak = soaked.go(until={"GPU": 8})
     assert soaked.ran == [*zip(PHASES * 3, [3, 3, 3, 3, 3, 2, 2, 2, 2], strict=True)]
     assert [(entry.node, entry.rotation, entry.phase) for entry in soak.without] == [("n1", 2, "node_sweep")]
     assert [(each.place, each.kind, each.gate, each.rotation) for each in soak.faults] == [("n1", "GPU", WRONG, 2)]
-    gpu = soak.proven[0]
     # each phase looks for faults of GPUs for an hour, on 3 nodes of 2; a node that failed or is away counts no more
-    assert (gpu.hours, gpu.faults, len(soak.rotations)) == (18 + (6 + 4 + 4) + 12, 1, 3)
-    assert soaked.code == 1 and "n1: GPU" in soaked.screen.getvalue()
+    assert (soak.proven[0].hours, soak.proven[0].faults, len(soak.rotations)) == (18 + (6 + 4 + 4) + 12, 1, 3)
     document = (soaked.folder / rotations.DOCUMENT).read_text()
+    assert soaked.code == 1 and "n1: GPU" in soaked.screen.getvalue()
     assert f"2026-01-01T01:00:00Z | n1 | GPU | {WRONG}" in document and "- n1 since 2" in document
 
 
@@ -147,9 +148,7 @@ def test_a_soak_ends_at_the_bound_that_was_asked_and_a_fault_that_stays_is_one(t
     most = stats.chi2.ppf(0.95, 2) / 2
     assert hours["GPU"] >= 10 * most > hours["GPU"] - soak.rotations[-1].hours["GPU"] and hours["link"] >= 2 * most
     assert (soaked.code, soak.ended) == (0, "each bound of --until is known: link=2, GPU=10")
-    soaked.ends = lambda phase, nodes: (
-        bad(well(phase, nodes), ("nccl.pair.slowest", "job")) if "pair" in phase else well(phase, nodes)
-    )
+    soaked.ends = lambda phase, nodes: bad(well(phase, nodes), ("nccl.pair.slowest", "job"))
     staying = soaked.go(soak.model_copy(update={"until": {"GPU": 20}, "ended": None}))
     assert [(each.place, each.rotation) for each in staying.faults] == [("job", len(soak.rotations) + 1)]
     assert len(staying.rotations) > len(soak.rotations) + 1 and soaked.code == 1
@@ -182,10 +181,9 @@ def test_a_soak_in_which_nothing_counts_ends_and_says_that_it_cannot_tell(tmp_pa
 
 
 def test_trainings_come_in_turn_and_their_reference_again_when_nodes_are_left_out():
-    asked = {"name": "s", "began_at": "2026-01-01T00:00:00Z", "profile": "p", "site": None, "hours": 1, "until": {}}
     phases = ["discovery", "run_1gpu", "run_ddp_1node", "run_ddp_2node", "run_fsdp_2node"]
-    soak = Soak(**asked, nodes=NODES, gpus_per_node=2, phases=phases)
-    past = {"number": 1, "playbook": "p", "began_at": "2026-01-01T00:00:00Z", "seconds": 1, "phases": [], "hours": {}}
+    soak = Soak(**BEGAN, phases=phases, hours=1, until={})
+    past = {"number": 1, "playbook": "p", "began_at": BEGAN["began_at"], "seconds": 1, "phases": [], "hours": {}}
     later = soak.model_copy(update={"rotations": [rotations.Rotation(**past, nodes=NODES, failing=[])]})
     assert rotations.planned(soak, NODES) == ["discovery", "run_1gpu", "run_ddp_2node"]
     assert rotations.planned(later, NODES) == ["discovery", "run_fsdp_2node"]
@@ -207,38 +205,42 @@ def test_a_contract_asks_how_rare_faults_are_and_the_rotations_are_its_evidence(
     assert (made.state, (why or "") in (made.why or "")) == (state, True), made
 
 
-def made_up(
-    changes: dict[str, float], count: int = 20, last: int = 5, every_s: float = 900
-) -> dict[str, list[tuple[float, float]]]:
-    """Speeds with a noise of 1 %; each of these nodes changes by so much in its last rotations."""
-    chance = random.Random(1)
-    return {
-        f"{LINK} {node}": [
-            (turn * every_s, 100 * chance.gauss(1, 0.01) * (1 + by * (turn >= count - last))) for turn in range(count)
-        ]
-        for node, by in changes.items()
-    }
+def made_up(changes: dict[str, float], count: int, last: int, every_s: float) -> dict[str, list[tuple[float, float]]]:
+    """Speeds with a noise of 1 %, which change by so much in the last rotations."""
+    chance, made = random.Random(1), dict[str, list[tuple[float, float]]]()
+    for node, by in changes.items():
+        values = [100 * chance.gauss(1, 0.01) * (1 + by * (turn >= count - last)) for turn in range(count)]
+        made[f"{LINK} {node}"] = [(turn * every_s, value) for turn, value in enumerate(values)]
+    return made
 
 
 @for_each(
-    ({"n0": 0, "n1": 0, "n2": -0.08, "n3": 0}, 5, {"n2"}),
-    ({"n0": 0, "n1": 0, "n2": -0.08, "n3": 0}, 4, set()),  # in fewer rotations
-    ({"n0": 0, "n1": 0, "n2": -0.03, "n3": 0}, 5, set()),
-    ({"n0": 0, "n1": -0.08}, 5, {"n1"}),
-    (dict.fromkeys(("n0", "n1", "n2", "n3"), -0.2), 5, {drift.ALL}),  # is none of theirs
-    (dict.fromkeys(("n0", "n1", "n2", "n3"), 0.2), 5, set()),
+    ({**FOUR, "n2": -0.08}, 0, {"n2"}),
+    ({**FOUR, "n2": -0.08}, -1, set()),  # in fewer rotations
+    ({**FOUR, "n2": -0.03}, 0, set()),
+    ({"n0": 0, "n1": -0.08}, 0, {"n1"}),
+    (dict.fromkeys(FOUR, -0.2), 0, {drift.ALL}),  # is none of theirs
 )
-def test_who_stays_slower_than_in_its_own_first_hour_drifts(changes, last, names):
+def test_who_stays_slower_than_in_its_own_first_hour_drifts(changes, more, names):
+    last = drift.in_a_row(len(changes) + 1)
     for every_s in (60, 900, 7200):  # all, four or none of the rotations after the first are in the first hour
-        assert {who for _, who in drift.changes(made_up(changes, last=last, every_s=every_s))} == names, every_s
-    assert drift.changes(made_up(changes, count=9, last=5)) == {}  # too few to tell
+        speeds = made_up(changes, 3 * last, last + more, every_s)
+        assert {who for _, who in drift.changes(speeds)} == names, every_s
+    assert drift.changes(made_up(changes, 2 * last - 1, last, 900)) == {}  # too few to tell
+
+
+def test_chance_alone_accuses_nobody_whatever_the_noise_is_like():
+    chance, nodes = random.Random(1), [f"{LINK} n{node}" for node in range(30)]
+    for _ in range(20):  # two modes: the first rotations may all be of one, and the last ones of the other
+        lines = {name: [(60.0 * turn, chance.choice((1, 9)) + chance.random()) for turn in range(60)] for name in nodes}
+        for turn in range(20, 61, 2):
+            assert drift.changes({name: line[:turn] for name, line in lines.items()}) == {}
 
 
 @for_each(
     ((), "needs --hours H, --until KIND=HOURS, or both"),
     (("--until", "GPUs=5"), "kinds are GPU, link, node, storage, Slurm, training"),
-    (("--until", "GPU"), "expected KIND=HOURS, as GPU=1000"),
-    (("--until", "GPU=-1"), "expected KIND=HOURS"),
+    (("--until", "GPU=-1"), "expected KIND=HOURS, as GPU=1000"),
     (("--hours", "1", "smok"), "did you mean smoke?"),
     (("--resume", "none"), "no soak is called so"),
 )

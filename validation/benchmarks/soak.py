@@ -1,7 +1,7 @@
 """Is a soak right? Rare faults at random times on a local cluster, a healthy soak, and its rules on made-up numbers.
 
     python validation/benchmarks/soak.py faults OUT.json SEED      # about half an hour
-    python validation/benchmarks/soak.py page docs/results/soak.md OUT.json HEALTHY
+    python validation/benchmarks/soak.py page docs/results/soak.md HEALTHY OUT.json…
 
 HEALTHY: the folder of a soak of a cluster that nobody disturbed. Faults are those of drills, by their own commands,
 each on a node of its own; the time from one to the next is exponential, so that they come as a Poisson process does.
@@ -15,9 +15,10 @@ import random
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy
 from bringup.domains.chance import most_events
@@ -48,8 +49,7 @@ KINDS = ("normal, 1 %", "heavy tails, 1 %", "one of ten 15 % slower")  # noise
 def schedule(seed: int) -> list[tuple[float, str, str]]:
     """Return when (s), which drill, on which node. Each node has one fault at most, so that it is known whose it is."""
     chance, at = random.Random(seed), 0.0
-    names = chance.sample([f"n{number}" for number in range(SHAPE.nodes)], len(FAULTS))
-    made = []
+    names, made = chance.sample(SHAPE.names, len(FAULTS)), []
     for drill, node in zip(chance.sample(sorted(FAULTS), len(FAULTS)), names, strict=True):
         at += chance.expovariate(1 / MEAN_S)
         made.append((at, drill, node))
@@ -60,7 +60,7 @@ def of_faults(out: Path, seed: int) -> None:
     """Soak a local cluster while faults are made; keep what was made, and what the soak said."""
     plan = schedule(seed)
     cluster = LocalCluster(Path(f"/tmp/bringup-soak-{seed}"), SHAPE)  # a short path: munge's socket
-    known, made = {*(REPOSITORY / SOAKS).glob("*")}, []
+    made: list[dict[str, str]] = []
     cluster.start()
 
     def meanwhile() -> None:
@@ -69,34 +69,33 @@ def of_faults(out: Path, seed: int) -> None:
             time.sleep(max(0.0, at - (time.monotonic() - begun)))
             made.append({"at": opening.now(), "drill": drill, "node": node})
             cluster.make(tuple(tuple(re.sub(r"\bn1\b", node, word) for word in each) for each in FAULTS[drill].inject))
-            print(made[-1], flush=True)
 
     try:
-        hours = (plan[-1][0] + AFTER_S) / 3600
         write_text(out.with_suffix(".yaml"), PROFILE, replace=True)
-        words = ("soak", *PHASES, "--hours", f"{hours:.3f}", "--profile", str(out.with_suffix(".yaml").resolve()))
+        ends = ("--hours", f"{(plan[-1][0] + AFTER_S) / 3600:.3f}")
+        words = ("soak", *PHASES, *ends, "--profile", str(out.with_suffix(".yaml").resolve()))
         done = cluster.bringup(*words, environment={}, meanwhile=meanwhile, phases=20)
     finally:
         cluster.end()
-    print(done.stdout)
-    (folder,) = {*(REPOSITORY / SOAKS).glob("*")} - known
-    kept = {"seed": seed, "made": made, "soak": (folder / RECORD).read_text()}
+    (name,) = re.findall(rf"^report: {SOAKS}/(\S+)/", done.stdout, re.MULTILINE)
+    kept = {"seed": seed, "made": made, "soak": (REPOSITORY / SOAKS / name / RECORD).read_text()}
     out.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def rows_of_faults(kept: dict[str, object], soak: Soak) -> tuple[list[list[str]], list[str]]:
+def rows_of_faults(kept: dict[str, Any]) -> tuple[list[list[str]], str]:
     """Return a row for each fault that was made, and what was accused besides."""
-    rows, explained = [], set()
+    rows, explained, soak = [], set[int](), Soak.model_validate_json(kept["soak"])
     for each in kept["made"]:
-        drill, node, at = FAULTS[each["drill"]], each["node"], time_of(each["at"])
-        own = [fault for fault in soak.faults if fault.place == node and time_of(fault.at) >= at]
-        explained.update(id(fault) for fault in own)
-        first = min(own, key=lambda fault: fault.at, default=None)
-        kinds = ", ".join(sorted({fault.kind for fault in own})) or "not found"
-        seconds = "" if first is None else f"{(time_of(first.at) - at).total_seconds():.0f}"
-        out = next((entry.at for entry in soak.without if entry.node == node), "")
-        rows.append([each["at"][11:19], drill.fault, node, kind_of(drill.gate), kinds, seconds, out[11:19]])
-    return rows, [f"{each.place}: {each.gate}" for each in soak.faults if id(each) not in explained]
+        own = [one for one in soak.faults if one.place == each["node"] and one.at >= each["at"]]
+        explained.update(id(one) for one in own)
+        kinds = ", ".join(sorted({one.kind for one in own})) or "not found"
+        seconds = min(
+            (f"{(time_of(one.at) - time_of(each['at'])).total_seconds():.0f}" for one in own), default="", key=int
+        )
+        of = kind_of(FAULTS[each["drill"]].gate)
+        rows.append([str(kept["seed"]), each["at"][11:19], each["drill"], each["node"], of, kinds, seconds])
+    besides = [f"{each.place} by {each.gate}" for each in soak.faults if id(each) not in explained]
+    return rows, f"seed {kept['seed']}, {len(soak.rotations)} rotations: {', '.join(besides) or 'nothing'}"
 
 
 def noise(chance: random.Random, kind: str) -> float:
@@ -109,7 +108,7 @@ def noise(chance: random.Random, kind: str) -> float:
 
 def accused(speeds: dict[str, list[tuple[float, float]]]) -> set[str]:
     """Return who drifts by the rule, at any rotation of a soak."""
-    turns = range(2 * drift.LAST, max(map(len, speeds.values())) + 1)
+    turns = range(2 * drift.in_a_row(len(speeds)), max(map(len, speeds.values())) + 1)
     return {who for turn in turns for _, who in drift.changes({name: line[:turn] for name, line in speeds.items()})}
 
 
@@ -155,22 +154,22 @@ def of_stopping(most: int) -> list[float]:
     return ended[1:]
 
 
-def page(kept: dict[str, object], healthy: Soak) -> str:
-    soak = Soak.model_validate_json(str(kept["soak"]))
-    rows, besides = rows_of_faults(kept, soak)
+def page(healthy: Soak, several: Sequence[dict[str, Any]]) -> str:
+    made = [rows_of_faults(kept) for kept in several]
+    rows, besides = [row for rows, _ in made for row in rows], "; ".join(words for _, words in made)
     alarms = sum(bool(accused(resampled(seed, healthy)) - {drift.ALL}) for seed in range(TRIALS))
-    faults = "\n".join(table(("made at", "fault", "node", "kind", "said", "s later", "left out"), rows))
+    faults = "\n".join(table(("seed", "made at", "drill", "node", "kind", "said", "s later"), rows))
     return f"""\
 # Soaks with and without faults
 
 On a local cluster with placeholders for GPUs, on a busy machine of two cores: nothing here is about hardware.
 
-**Rare faults**: a Poisson process, one in {MEAN_S:g} s (seed {kept["seed"]}), by commands of drills.
-`bringup soak {" ".join(PHASES)}` on {SHAPE.nodes} nodes, {len(soak.rotations)} rotations:
+**Rare faults**: a Poisson process, one in {MEAN_S:g} s, by commands of drills; `bringup soak {" ".join(PHASES)}`
+on {SHAPE.nodes} nodes:
 
 {faults}
 
-Accused besides: {"; ".join(besides) or "nothing"}.
+Accused besides: {besides}.
 
 **Healthy**: {healthy.seconds / 3600:.2f} hours, {len(healthy.rotations)} rotations of all phases on
 {len(healthy.nodes)} nodes: {len(healthy.faults)} faults. {HOURS} hours drawn from these rotations, {TRIALS} times:
@@ -192,8 +191,9 @@ def main() -> None:
     if what == "faults":
         of_faults(Path(out), int(more[0]))
     else:
-        kept, healthy = map(Path, more)
-        Path(out).write_text(page(json.loads(kept.read_text()), read_record(healthy / RECORD, Soak)))
+        healthy, *kept = map(Path, more)
+        several = [json.loads(path.read_text()) for path in kept]
+        Path(out).write_text(page(read_record(healthy / RECORD, Soak), several))
 
 
 if __name__ == "__main__":
