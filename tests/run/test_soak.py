@@ -32,7 +32,6 @@ from scipy import stats
 
 NODES, PHASES = ["n0", "n1", "n2"], ["discovery", "node_sweep", "nccl_pairwise"]
 WRONG, LINK = "sweep.load.wrong_values", "nccl.pair.link"
-Ends = Callable[[str, list[str]], Judged]
 BEGAN = {"name": "s", "began_at": "2026-01-01T00:00:00Z", "profile": "local-cpu", "site": None, "nodes": NODES}
 BEGAN["gpus_per_node"] = 2
 FOUR = dict.fromkeys(("n0", "n1", "n2", "n3"), 0.0)
@@ -49,15 +48,12 @@ def well(phase: str, nodes: list[str]) -> Judged:
 
 def bad(judged: Judged, *failed: tuple[str, str], outcome: Outcome = FAIL) -> Judged:
     others = [v for v in judged.verdicts.verdicts if (v.gate, v.subject) not in failed]
-    here = [(gate, subject) for gate, subject in failed if judged.run.phase in GATES[gate].phases]
-    verdicts = [*others, *(a_verdict(gate, subject, outcome) for gate, subject in here)]
+    verdicts = [*others, *(a_verdict(g, s, outcome) for g, s in failed if judged.run.phase in GATES[g].phases)]
     return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": outcome}))
 
 
-class Soaked:
-    """A soak whose phases end as `ends` says. ran: nodes of each phase that was started, in order."""
-
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, ends: Ends) -> None:
+class Soaked:  # its phases end as `ends` says
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, ends: Callable[[str, list[str]], Judged]) -> None:
         self.folder, self.ends, self.ran, self.screen = place / "s", ends, list[tuple[str, int]](), io.StringIO()
         monkeypatch.setattr(rotations, "REPOSITORY", place)
         monkeypatch.setattr(playbook.Launch, "run", lambda launch: self.launched(launch.phase.stem, launch.nodes))
@@ -78,8 +74,7 @@ class Soaked:
 def test_a_bound_is_the_exact_one_of_poisson_and_what_is_asked_is_known_at_it_and_not_before(faults, hours):
     most = stats.chi2.ppf(0.95, 2 * faults + 2) / 2
     known = Proven(kind="GPU", counts="GPU", hours=hours, faults=faults, asked=hours / most * 1.001)
-    assert known.bound == pytest.approx(hours / most, rel=1e-9)
-    assert known.lacks == pytest.approx(0.001 * hours, rel=1e-6)
+    assert (known.bound, known.lacks) == pytest.approx((hours / most, 0.001 * hours), rel=1e-6)
     assert known.model_copy(update={"asked": hours / most * 0.999}).lacks == 0
 
 
@@ -87,12 +82,7 @@ def test_each_statement_is_of_one_kind_and_a_check_is_of_its_own_kind_first():
     of = [statement for kind in KINDS.values() for statement in kind.statements]
     assert sorted(of) == sorted(claim.id for claim in CLAIMS)
     named = {"load.gpu_faults": "GPU", "load.node_faults": "node", LINK: "link", "smoke.storage.write": "storage"}
-    named |= {
-        "train.straggler": "training",
-        "smoke.requeue": "Slurm",
-        "site.own": "node",
-        "discovery.node.state": "node",
-    }
+    named |= {"train.straggler": "training", "smoke.requeue": "Slurm", "site.own": "node"}
     assert {gate: kind_of(gate) for gate in named} == named
     assert {kind_of(gate) for gate in GATES} == set(KINDS)
 
@@ -154,7 +144,7 @@ def test_a_soak_ends_at_the_bound_that_was_asked_and_a_fault_that_stays_is_one(t
     assert len(staying.rotations) > len(soak.rotations) + 1 and soaked.code == 1
 
 
-def test_an_interrupted_soak_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_soak_goes_on_where_it_was(tmp_path, monkeypatch):
     def ends(phase: str, nodes: list[str]) -> Judged:
         if len(soaked.ran) == 5:
             raise KeyboardInterrupt
@@ -166,8 +156,9 @@ def test_an_interrupted_soak_goes_on_where_it_was(tmp_path, monkeypatch, capsys)
     assert "bringup soak --resume s" in soaked.screen.getvalue()
     soak = read_record(soaked.folder / rotations.RECORD, Soak)
     assert len(soak.rotations) == 1 and soak.ended is None
-    first = read_record(tmp_path / PLAYBOOKS / "s-2" / PLAYBOOK, Playbook).steps[0]
-    kept = {"discovery": (first, well("discovery", NODES))}
+    kept = {
+        "discovery": (read_record(tmp_path / PLAYBOOKS / "s-2" / PLAYBOOK, Playbook).steps[0], well("discovery", NODES))
+    }
     monkeypatch.setattr(playbook, "passed_before", lambda folder, *rest: kept if folder.name == "s-2" else {})
     soak = soaked.go(soak)
     assert [phase for phase, _ in soaked.ran[5:]] == ["node_sweep", "nccl_pairwise"]
@@ -176,8 +167,18 @@ def test_an_interrupted_soak_goes_on_where_it_was(tmp_path, monkeypatch, capsys)
 
 def test_a_soak_in_which_nothing_counts_ends_and_says_that_it_cannot_tell(tmp_path, monkeypatch):
     soaked = Soaked(tmp_path, monkeypatch, lambda phase, nodes: replace(well(phase, nodes), seal=None))
-    soak = soaked.go(hours=1)
-    assert (len(soak.rotations), soaked.code) == (2, 2) and "no hour" in (soak.ended or "")
+    assert "no hour" in (soaked.go(hours=1).ended or "") and soaked.code == 2
+
+
+def test_a_link_that_stays_slower_is_one_fault(tmp_path, monkeypatch):
+    def ends(phase: str, nodes: list[str]) -> Judged:
+        run, is_slow = well(phase, nodes), len(soaked.ran) > 8
+        verdicts = [replace(v, value=0.9) if is_slow and v.subject == "n0--n1" else v for v in run.verdicts.verdicts]
+        return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
+
+    soaked = Soaked(tmp_path, monkeypatch, ends)
+    soak = soaked.go(until={"link": 16}, phases=["nccl_pairwise"])
+    assert [(each.place, each.kind, each.change < -0.05) for each in soak.faults] == [("n0--n1", "link", True)]
 
 
 def test_trainings_come_in_turn_and_their_reference_again_when_nodes_are_left_out():
@@ -206,7 +207,6 @@ def test_a_contract_asks_how_rare_faults_are_and_the_rotations_are_its_evidence(
 
 
 def made_up(changes: dict[str, float], count: int, last: int, every_s: float) -> dict[str, list[tuple[float, float]]]:
-    """Speeds with a noise of 1 %, which change by so much in the last rotations."""
     chance, made = random.Random(1), dict[str, list[tuple[float, float]]]()
     for node, by in changes.items():
         values = [100 * chance.gauss(1, 0.01) * (1 + by * (turn >= count - last)) for turn in range(count)]
