@@ -10,7 +10,6 @@ from pathlib import Path
 from bringup.kernel.characters import many
 from bringup.kernel.errors import CannotStart, UsageError
 from bringup.kernel.facts.names import listed
-from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import read_record, write_record
@@ -41,7 +40,7 @@ def do_soak(arguments: argparse.Namespace) -> int:
     soak = read_record(folder / rotations.RECORD, Soak)
     ends = {"hours": arguments.hours or soak.hours, "until": soak.until | until, "ended": None}
     soak, console = soak.model_copy(update=ends), terminal.console()
-    request = playbook.Request(catalogue.load_profile(soak.profile), soak.profile, site=site)
+    request = playbook.Request(profiles.load(soak.profile), soak.profile, site=site)
     console.print(f"bringup: soak {soak.name} on {many(len(soak.healthy), 'node')}: {listed(soak.healthy)}")
     return rotations.Soaking(folder, soak, request, console).go()
 
