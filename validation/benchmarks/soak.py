@@ -86,11 +86,11 @@ def rows_of_faults(kept: dict[str, Any]) -> tuple[list[list[str]], str]:
     """Return a row for each fault that was made, and what was accused besides."""
     rows, explained, soak = [], set[int](), Soak.model_validate_json(kept["soak"])
     for each in kept["made"]:
-        own = [one for one in soak.faults if one.place == each["node"] and one.at >= each["at"]]
-        explained.update(id(one) for one in own)
-        kinds = ", ".join(sorted({one.kind for one in own})) or "not found"
+        own = [fault for fault in soak.faults if fault.place == each["node"] and fault.at >= each["at"]]
+        explained.update(id(fault) for fault in own)
+        kinds = ", ".join(sorted({fault.kind for fault in own})) or "not found"
         seconds = min(
-            (f"{(time_of(one.at) - time_of(each['at'])).total_seconds():.0f}" for one in own), default="", key=int
+            (f"{(time_of(fault.at) - time_of(each['at'])).total_seconds():.0f}" for fault in own), default="", key=int
         )
         of = kind_of(FAULTS[each["drill"]].gate)
         rows.append([str(kept["seed"]), each["at"][11:19], each["drill"], each["node"], of, kinds, seconds])

@@ -21,7 +21,7 @@ from bringup.soak.records import Fault
 
 _PORTS = "discovery.rdma.ports"
 Place = tuple[str, str]  # kind of fault; a node, a link, or JOB
-Found = tuple[Judged, Verdict]  # what did not pass, and the run that says so
+Failure = tuple[Judged, Verdict]  # what did not pass, and the run that says so
 
 
 def hours(runs: Sequence[Judged]) -> dict[str, float]:
@@ -49,7 +49,7 @@ def hours(runs: Sequence[Judged]) -> dict[str, float]:
     return {kind: round(each, 6) for kind, each in made.items()}
 
 
-def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list[Found]]:
+def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list[Failure]]:
     """Group what failed by kind and place. What failed between nodes is put down to the node that failed by itself, and
     so is what failed of the job in the same run, or of the same kind. without: nodes that were left out, which may be
     silent."""
@@ -61,8 +61,8 @@ def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list
     ]
     ends = [subjects.nodes_of(verdict.subject) for _, verdict in failed]  # two of a link; else a node, a scale or job
     accused = {nodes[0] for nodes in ends if len(nodes) == 1}.union(without)
-    made: dict[Place, list[Found]] = {}
-    unplaced: list[Found] = []
+    made: dict[Place, list[Failure]] = {}
+    unplaced: list[Failure] = []
     for (run, verdict), nodes in zip(failed, ends, strict=True):
         named = [node for node in nodes if node in accused and node in run.run.nodes]
         if named or len(nodes) > 1:
@@ -80,7 +80,7 @@ def _kind(verdict: Verdict) -> str:
     return kind_of(verdict.gate) if verdict.outcome is Outcome.FAIL else "node"  # it fell silent
 
 
-def as_fault(place: Place, failed: Sequence[Found], rotation: int) -> Fault:
+def as_fault(place: Place, failed: Sequence[Failure], rotation: int) -> Fault:
     run, verdict = next((each for each in failed if place[1] in subjects.nodes_of(each[1].subject)), failed[0])
     at = run.run.opened_at if run.seal is None or run.seal.closed is None else run.seal.closed.closed_at
     says, where = sentence(verdict), shown_path(run.folder)
