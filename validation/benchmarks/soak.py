@@ -27,10 +27,8 @@ from bringup.drill.environment import LocalCluster
 from bringup.kernel.records import read_record, write_text
 from bringup.kernel.records.base import time_of
 from bringup.kernel.results import REPOSITORY
-from bringup.report.text import table
 from bringup.run import open as opening
 from bringup.soak import drift
-from bringup.soak.kinds import kind_of
 from bringup.soak.records import Soak
 from bringup.soak.rotations import RECORD, SOAKS
 from scipy import stats
@@ -82,20 +80,19 @@ def of_faults(out: Path, seed: int) -> None:
     out.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def rows_of_faults(kept: dict[str, Any]) -> tuple[list[list[str]], str]:
-    """Return a row for each fault that was made, and what was accused besides."""
-    rows, explained, soak = [], set[int](), Soak.model_validate_json(kept["soak"])
+def of_seed(kept: dict[str, Any]) -> str:
+    """Say of each fault that was made how many seconds later which kinds were found on its node; and what else was."""
+    words, explained, soak = [], set[int](), Soak.model_validate_json(kept["soak"])
     for each in kept["made"]:
         own = [fault for fault in soak.faults if fault.place == each["node"] and fault.at >= each["at"]]
         explained.update(id(fault) for fault in own)
-        kinds = ", ".join(sorted({fault.kind for fault in own})) or "not found"
-        seconds = min(
-            (f"{(time_of(fault.at) - time_of(each['at'])).total_seconds():.0f}" for fault in own), default="", key=int
-        )
-        of = kind_of(FAULTS[each["drill"]].gate)
-        rows.append([str(kept["seed"]), each["at"][11:19], each["drill"], each["node"], of, kinds, seconds])
+        seconds = [(time_of(fault.at) - time_of(each["at"])).total_seconds() for fault in own]
+        kinds = "+".join(sorted({fault.kind for fault in own}))
+        words.append(f"{each['drill']} {each['node']} " + (f"{min(seconds):.0f} s ({kinds})" if own else "not found"))
     besides = [f"{each.place} by {each.gate}" for each in soak.faults if id(each) not in explained]
-    return rows, f"seed {kept['seed']}, {len(soak.rotations)} rotations: {', '.join(besides) or 'nothing'}"
+    return (
+        f"- seed {kept['seed']}: {'; '.join(words)}. Accused besides: {', '.join(besides) or 'nothing'}. {soak.ended}."
+    )
 
 
 def noise(chance: random.Random, kind: str) -> float:
@@ -136,11 +133,11 @@ def resampled(seed: int, soak: Soak) -> dict[str, list[tuple[float, float]]]:
     }
 
 
-def of_drift() -> Iterator[list[str]]:
+def of_drift() -> Iterator[str]:
     for kind in KINDS:
         alarms = sum(bool(accused(made_up(seed, kind, 0.0))) for seed in range(TRIALS))
         right = sum("n0" in accused(made_up(seed, kind, 0.08)) for seed in range(TRIALS))
-        yield [kind, f"{alarms} of {TRIALS}", f"{right} of {TRIALS}"]
+        yield f"{alarms} and {right} ({kind})"
 
 
 def of_stopping(most: int) -> list[float]:
@@ -155,34 +152,25 @@ def of_stopping(most: int) -> list[float]:
 
 
 def page(healthy: Soak, several: Sequence[dict[str, Any]]) -> str:
-    made = [rows_of_faults(kept) for kept in several]
-    rows, besides = [row for rows, _ in made for row in rows], "; ".join(words for _, words in made)
     alarms = sum(bool(accused(resampled(seed, healthy)) - {drift.ALL}) for seed in range(TRIALS))
-    faults = "\n".join(table(("seed", "made at", "drill", "node", "kind", "said", "s later"), rows))
     return f"""\
 # Soaks with and without faults
 
 On a local cluster with placeholders for GPUs, on a busy machine of two cores: nothing here is about hardware.
 
-**Rare faults**: a Poisson process, one in {MEAN_S:g} s, by commands of drills; `bringup soak {" ".join(PHASES)}`
-on {SHAPE.nodes} nodes:
+**Rare faults**, a Poisson process, one in {MEAN_S:g} s, by drills; found on {SHAPE.nodes} nodes so much later:
 
-{faults}
-
-Accused besides: {besides}.
+{chr(10).join(map(of_seed, several))}
 
 **Healthy**: {healthy.seconds / 3600:.2f} hours, {len(healthy.rotations)} rotations of all phases on
 {len(healthy.nodes)} nodes: {len(healthy.faults)} faults. {HOURS} hours drawn from these rotations, {TRIALS} times:
 somebody is accused of drift in {alarms}.
 
-**Drift**, made up: {HOURS} hours, {NODES} nodes, {MEASURES} measures, a rotation in {ROTATION_S / 60:g} minutes.
-Alarm: anybody is accused. Found: the node that lost 8 % after half of the time.
-
-{chr(10).join(table(("noise", "alarm", "8 % found"), list(of_drift())))}
+**Drift**, made up: {HOURS} hours, {NODES} nodes. Of {TRIALS} healthy soaks and {TRIALS} with a node 8 % slower in the
+second half were accused: {"; ".join(of_drift())}.
 
 **`--until`**, where faults come as often as it denies: it ends with at most 0, 1, 2, 3 faults in
-{", ".join(f"{each:.1%}" for each in of_stopping(4))} of soaks (exact). Its 95 % are of an end without a fault, or of
-hours that were fixed before.
+{", ".join(f"{each:.1%}" for each in of_stopping(4))} of soaks (exact).
 """
 
 

@@ -51,8 +51,7 @@ def _earlier(name: str) -> Path:
     known = sorted(path.parent for path in place.glob(f"*/{rotations.RECORD}"))
     if called := [folder for folder in known if name == "last" or Path(name).name == folder.name]:
         return called[-1]
-    there = f"the newest is {known[-1].name}" if known else "there is none yet"
-    raise UsageError(f"--resume {name}: no soak is called so; {there}")
+    raise UsageError(f"--resume {name}: no soak is called so; there are {', '.join(map(str, known[-3:])) or 'none'}")
 
 
 def _begin(

@@ -67,8 +67,6 @@ class _Work(playbook.Work):
 
 @dataclass
 class Soaking:
-    """A soak under way."""
-
     folder: Path
     soak: Soak
     request: playbook.Request
@@ -89,7 +87,11 @@ class Soaking:
 
     def _rotate(self) -> None:
         begun, began_at, number = time.monotonic(), opening.now(), len(self.soak.rotations) + 1
-        nodes = self.soak.healthy
+        nodes, suspect = self.soak.healthy, None
+        if self.soak.rotations and not any(self.soak.rotations[-1].hours.values()) and len(nodes) > 1:
+            suspect, *nodes = (
+                nodes  # scripts run on the first node: where they cannot begin, no job says whose fault it is
+            )
         queue = deque(planned(self.soak, nodes))
         folder, kept = self._begin(number, nodes, list(queue))
         book = read_record(folder / runs.PLAYBOOK, Playbook)
@@ -114,7 +116,7 @@ class Soaking:
         )
         standing = self.soak.rotations[-1].failing if self.soak.rotations else []
         new = [counted.as_fault(place, of, number) for place, of in failures.items() if " ".join(place) not in standing]
-        self._add(rotation, new, work)
+        self._add(rotation, new, work, suspect)
 
     def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept]:
         """Make the folder of a rotation. What an earlier start of it has finished is kept; its jobs are waited for."""
@@ -133,7 +135,7 @@ class Soaking:
         write_record(folder / runs.PLAYBOOK, book)
         return folder, kept
 
-    def _add(self, rotation: Rotation, faults: list[Fault], work: playbook.Work) -> None:
+    def _add(self, rotation: Rotation, faults: list[Fault], work: playbook.Work, suspect: str | None) -> None:
         soak, at, number = self.soak, opening.now(), rotation.number
         speeds = soak.speeds | {
             name: [*(point for point in soak.speeds.get(name, []) if point[0] != soak.seconds), (soak.seconds, value)]
@@ -150,6 +152,11 @@ class Soaking:
                     Fault(kind=kind, place=place, at=at, rotation=number, gate=gate, run=run, says=says, change=by)
                 )
         out = [Without(**each.model_dump(), at=at, rotation=number) for each in work.playbook.unhealthy_nodes]
+        if suspect is not None and any(rotation.hours.values()):
+            says, run = "with it no job could be judged, and without it they could", soak.rotations[-1].playbook
+            out.append(Without(node=suspect, phase=rotation.phases[0], why=says, at=at, rotation=number))
+            new = {"kind": "node", "place": suspect, "gate": "run.closed", "run": run, "says": says}
+            faults.append(Fault.model_validate({**new, "at": at, "rotation": number}))
         remarks = counted.remarks(work.judged, [each.node for each in out])
         remarks |= {f"WARN {name} [{who}]: slower than in the first hour" for name, who in slower if who == drift.ALL}
         gates = [verdict.gate for judged in work.judged for verdict in judged.verdicts.verdicts]
