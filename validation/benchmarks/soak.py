@@ -90,9 +90,8 @@ def of_seed(kept: dict[str, Any]) -> str:
         kinds = "+".join(sorted({fault.kind for fault in own}))
         words.append(f"{each['drill']} {each['node']} " + (f"{min(seconds):.0f} s ({kinds})" if own else "not found"))
     besides = [f"{each.place} by {each.gate}" for each in soak.faults if id(each) not in explained]
-    return (
-        f"- seed {kept['seed']}: {'; '.join(words)}. Accused besides: {', '.join(besides) or 'nothing'}. {soak.ended}."
-    )
+    besides += [] if "are over" in (soak.ended or "") else [f"it ended: {soak.ended}"]
+    return f"- seed {kept['seed']}: {'; '.join(words)}. Besides: {', '.join(besides) or 'nothing'}."
 
 
 def noise(chance: random.Random, kind: str) -> float:
@@ -156,9 +155,9 @@ def page(healthy: Soak, several: Sequence[dict[str, Any]]) -> str:
     return f"""\
 # Soaks with and without faults
 
-On a local cluster with placeholders for GPUs, on a busy machine of two cores: nothing here is about hardware.
+Placeholders for GPUs, on a busy machine of two cores: nothing here is about hardware.
 
-**Rare faults**, a Poisson process, one in {MEAN_S:g} s, by drills; found on {SHAPE.nodes} nodes so much later:
+**Rare faults** of {SHAPE.nodes} nodes, a Poisson process of one in {MEAN_S:g} s, by drills; found so much later:
 
 {chr(10).join(map(of_seed, several))}
 
