@@ -155,21 +155,21 @@ def page(healthy: Soak, several: Sequence[dict[str, Any]]) -> str:
     return f"""\
 # Soaks with and without faults
 
-Placeholders for GPUs, on a busy machine of two cores: nothing here is about hardware.
+Placeholders for GPUs, on a busy machine of two cores: nothing is about hardware.
 
-**Rare faults** of {SHAPE.nodes} nodes, a Poisson process of one in {MEAN_S:g} s, by drills; found so much later:
+**Rare faults** of {SHAPE.nodes} nodes, a Poisson process of one in {MEAN_S:g} s, by drills; found after:
 
 {chr(10).join(map(of_seed, several))}
 
 **Healthy**: {healthy.seconds / 3600:.2f} hours, {len(healthy.rotations)} rotations of all phases on
 {len(healthy.nodes)} nodes: {len(healthy.faults)} faults. {HOURS} hours drawn from these rotations, {TRIALS} times:
-somebody is accused of drift in {alarms}.
+drift accused somebody in {alarms}.
 
 **Drift**, made up: {HOURS} hours, {NODES} nodes. Of {TRIALS} healthy soaks and {TRIALS} with a node 8 % slower in the
 second half were accused: {"; ".join(of_drift())}.
 
 **`--until`**, where faults come as often as it denies: it ends with at most 0, 1, 2, 3 faults in
-{", ".join(f"{each:.1%}" for each in of_stopping(4))} of soaks (exact).
+{", ".join(f"{each:.1%}" for each in of_stopping(4))} of soaks.
 """
 
 
