@@ -163,7 +163,7 @@ Placeholders for GPUs, on a busy machine of two cores: nothing is about hardware
 
 **Healthy**: {healthy.seconds / 3600:.2f} hours, {len(healthy.rotations)} rotations of all phases on
 {len(healthy.nodes)} nodes: {len(healthy.faults)} faults. {HOURS} hours drawn from these rotations, {TRIALS} times:
-drift accused somebody in {alarms}.
+drift accused a part in {alarms}.
 
 **Drift**, made up: {HOURS} hours, {NODES} nodes. Of {TRIALS} healthy soaks and {TRIALS} with a node 8 % slower in the
 second half were accused: {"; ".join(of_drift())}.
