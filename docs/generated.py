@@ -63,7 +63,7 @@ def _kernel_lines() -> str:
     for name, each in table["signatures"].items():
         pattern = f"{each.get('begin', '')}(?:{'|'.join(each['patterns'])})".replace("DEVICE", table["device"])
         lines[name.partition(".")[2]] = {"of": each["of"], "pattern": pattern, "over": each.get("over")}
-    return json.dumps(lines, indent=1) + "\n"
+    return json.dumps({"resets": xid.TABLE.resets, "lines": lines}, indent=1) + "\n"
 
 
 def _exit_codes() -> list[str]:

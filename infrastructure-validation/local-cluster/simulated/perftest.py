@@ -8,13 +8,16 @@ A port is as fast as its rate in /sys/class/infiniband says, and the slower side
     rail.mlx5_3.mlx5_1=90      to that device of another node it reaches 90 Gb/s
     rail.total=800             the devices of the node that are busy at once share 800 Gb/s
     rail.mlx5_3.latency=40     a message takes so many microseconds
+    rail.mlx5_3.interface=eth1 its bytes really go over that network interface to the other node's, and are timed
     loopback.mlx5_3=90         with itself it reaches 90 Gb/s (default: as rail.mlx5_3)
 """
 
+import fcntl
 import json
 import os
 import re
 import socket
+import struct
 import sys
 import tempfile
 import time
@@ -25,6 +28,8 @@ from tools import known_keys
 HCAS = Path("/sys/class/infiniband")
 REACHED = 0.965  # of its rate
 USUAL_US = 2.1
+GET_ADDRESS = 0x8915  # SIOCGIFADDR
+CHUNK = bytes(2**18)
 LINE = "-" * 87
 WITH_VALUE = ("-d", "-i", "-p", "-D", "-q", "-s", "-n", "-x")
 TITLE = {"ib_write_bw": "RDMA_Write BW Test", "ib_write_lat": "RDMA_Write Latency Test"}
@@ -55,11 +60,15 @@ def main():
         "loopback": known.get(f"loopback.{device}", own_rate),
         "us": float(known.get(f"rail.{device}.latency", USUAL_US)),
     }
-    remote = exchanged(local, host, int(options.get("-p", "18515")))
+    interface = known.get(f"rail.{device}.interface") if tool == "ib_write_bw" else None
+    seconds = float(options.get("-D", "2"))
+    remote, measured = exchanged(local, host, int(options.get("-p", "18515")), interface, seconds)
     print("".join(f"{line}\n" for line in heading(tool, device, host is None, options)), end="")
     rates = [side["loopback" if host == "localhost" or remote["local"] else "rate"] for side in (local, remote)]
     ways = (f"rail.{device}.{remote['node']}", f"rail.{device}.{remote['device']}")
     rates += [known[way] for way in ways if way in known]
+    if measured is not None:
+        rates = [measured]
     if "fail" in rates:
         print(" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0")
         sys.exit(1)
@@ -103,8 +112,8 @@ def rate_of(device, port):
     return str(round(float(rate[1]) * REACHED, 2)) if rate else None
 
 
-def exchanged(local, host, port):
-    """What the other side says of itself, and whether it is this node."""
+def exchanged(local, host, port, interface, seconds):
+    """What the other side says of itself, and whether it is this node; and Gb/s over the interface, if there is one."""
     if host is None:
         print("\n" + "*" * 36 + "\n* Waiting for client to connect... *\n" + "*" * 36, flush=True)
         with socket.socket() as server:
@@ -122,7 +131,38 @@ def exchanged(local, host, port):
     with connection, connection.makefile("rw") as stream:
         stream.write(json.dumps({**local, "local": host == "localhost"}) + "\n")
         stream.flush()
+        remote = json.loads(stream.readline())
+        return remote, carried(stream, host is None, interface, seconds) if interface else None
+
+
+def carried(stream, waits, interface, seconds):
+    """Gb/s of one TCP connection between two interfaces, as the side that receives counts them."""
+    here = address_of(interface)
+    if not waits:
+        with socket.create_connection(json.loads(stream.readline()), timeout=5, source_address=(here, 0)) as way:
+            way.settimeout(None)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                way.sendall(CHUNK)
         return json.loads(stream.readline())
+    with socket.create_server((here, 0)) as server:
+        stream.write(json.dumps(server.getsockname()) + "\n")
+        stream.flush()
+        way, _ = server.accept()
+    with way:
+        received, begun = 0, time.monotonic()
+        while got := len(way.recv(len(CHUNK))):
+            received += got
+    gbps = received * 8 / (time.monotonic() - begun) / 1e9
+    stream.write(f"{gbps}\n")
+    stream.flush()
+    return gbps
+
+
+def address_of(interface):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        answer = fcntl.ioctl(asked, GET_ADDRESS, struct.pack("256s", interface.encode()))
+    return socket.inet_ntoa(answer[20:24])
 
 
 def heading(tool, device, waits, options):

@@ -48,13 +48,18 @@ class Waterfall:
         return [layer.row for layer in self.layers]
 
     @property
-    def says(self) -> str:
-        """Name the layer that keeps least of the one above it."""
+    def worst(self) -> tuple[Layer, Layer] | None:
+        """Return the layer that keeps least of the one above it, behind that one; None: all keep enough."""
         known = [layer for layer in self.layers if layer.gb_per_s is not None]
         pairs = [pair for pair in itertools.pairwise(known) if pair[1].kept is not None]  # of 0 nothing has a share
-        above, worst = min(pairs, key=lambda pair: pair[1].kept or 0)
-        if (worst.kept or 0) >= LITTLE:
+        least = min(pairs, key=lambda pair: pair[1].kept or 0)
+        return None if (least[1].kept or 0) >= LITTLE else least
+
+    @property
+    def says(self) -> str:
+        if self.worst is None:
             return f"No layer keeps less than {_share(LITTLE)} of the one above it."
+        above, worst = self.worst
         return (
             f"Most is lost at: {worst.name}. It has {worst.gb_per_s:.4g} of the {above.gb_per_s:.4g} GB/s of the layer "
             f"above ({above.name}). Look at {worst.owner}."
