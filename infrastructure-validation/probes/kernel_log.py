@@ -46,7 +46,7 @@ FATAL = re.compile(r"\b(?:Non-?)?fatal\b", re.I)  # the last one is the driver's
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
 # except a link that software or the host took down (bits 20 to 25 are 0x26, 0x28): NVIDIA's catalogue asks for nothing
 TAKEN_DOWN = re.compile(r".*\bNETIR_LINK_EVT\b.*\(0x[0-9a-f][26ae][68]")
-PART = re.compile(r".*\b([A-Z]+_[A-Z0-9_]+) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b", re.I)
+PART = re.compile(r"\b([A-Z]{2,8}_[A-Z0-9_]{2,16}) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b")  # of NVLink 5, and its error status
 # longer than the name of a process, which stands before
 PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")
 RECOVERY = 154
@@ -67,7 +67,7 @@ WITHOUT_A_NUMBER = (
     ("probe_failed", re.compile(r"NVRM: The NVIDIA probe routine failed for \d")),
 )
 SEVERAL_LINES = re.compile(rf"NVRM: The NVIDIA (?:probed )?GPU {_PLACE}")
-# what the kernel writes of adapters, disks, filesystems, memory and CPUs; made of kernel.yaml and xid.yaml, validation/known_faults
+# what the kernel writes of adapters, disks, filesystems, memory and CPUs; made of validation/known_faults
 TABLES = json.loads(Path(__file__).with_name("kernel_lines.json").read_text(encoding="utf-8"))
 LINES = [
     (name, each["of"], re.compile(each["pattern"]), each["over"] and re.compile(each["over"]))
@@ -146,10 +146,10 @@ def events(records, others=None):
             if number == RECOVERY and action:
                 recovery[device] = action[1]
                 continue
-            calls_itself = number in NVLINK_5 and NONFATAL.match((FATAL.findall(words) or [""])[-1])
-            part = PART.match(words)  # its error status counts for more than that word
+            part = PART.search(words)  # what its error status asks for counts for more than the word
             resets = part and TABLES["resets"].get(part[1], 0) & int(part[2], 16)
-            nonfatal = (calls_itself and not resets) or (number in NVLINK_5 and TAKEN_DOWN.match(words))
+            mild = not resets and NONFATAL.match((FATAL.findall(words) or [""])[-1])
+            nonfatal = number in NVLINK_5 and (mild or TAKEN_DOWN.match(words))
             counts[device, f"xid_{number}_nonfatal" if nonfatal else f"xid_{number}"] += 1
             if cause:  # its own line may have left the ring buffer
                 causes.add((device, f"xid_{int(cause[1])}"))

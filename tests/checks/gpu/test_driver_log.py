@@ -182,7 +182,7 @@ CLEAN = (PASS, "0 (reaches back to the boot)")
 @for_each(
     ([], CLEAN),
     ([f"{SWITCH}0: {NONFATAL}"], (WARN, "1 (1 × SXid 12028 on nvidia-nvswitch0)")),
-    ([xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 12 (0x040988e2 0x00000008)")], (WARN, f"1 (1 × Xid 145 on {GPU})")),
+    ([xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 (0x040988e2 0x00000008)")], (WARN, f"1 (1 × Xid 145 on {GPU})")),
     ([xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 11 (0x026001c6)")], (WARN, f"1 (1 × Xid 149 on {GPU})")),
     ([xid_line(13, "pid=4711, Graphics Exception")], None),
     ([xid_line(45, "pid=4711, name=python, Ch 00000008")], None),

@@ -20,7 +20,7 @@ _NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_non
 _IN_A_LINE = re.compile(r"\b(?P<kind>S?Xid) \([^)]{1,60}\): (?P<number>\d{1,6})\b(?P<words>.*)")
 _SEVERITY = re.compile(r"\b(?:Non-?)?fatal\b", re.IGNORECASE)
 _REQUESTED = re.compile(r"to 0x[0-9a-f]{1,8} \(([^)]{1,60})\)")
-_PART = re.compile(r"\b([A-Z]+_[A-Z0-9_]+) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b", re.IGNORECASE)
+_PART = re.compile(r"\b([A-Z]{2,8}_[A-Z0-9_]{2,16}) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b")
 _LINK_DOWN = re.compile(r"NETIR_LINK_EVT\b.* Link (?P<link>\d+) \(0x(?P<reason>[0-9a-f]{8})\b")
 
 
@@ -100,13 +100,10 @@ def of_line(line: str) -> Event | None:
         action = requested[1] if requested else _ASKED[_RECOVERY]
         return Event(f"Xid {_RECOVERY}", None, warns=True) if action == "None" else Event(f"Xid {_RECOVERY}", action)
     may_be_nonfatal = severity and (kind == "sxid" or number in _NVLINK_5)
-    is_nonfatal = may_be_nonfatal and severity[-1].lower().startswith("non") and not _asks_for_a_reset(line)
+    part = _PART.search(line)  # its error status counts for more than the word
+    resets = part is not None and TABLE.resets.get(part[1], 0) & int(part[2], 16)
+    is_nonfatal = may_be_nonfatal and severity[-1].lower().startswith("non") and not resets
     return event(f"{kind}_{number}_nonfatal" if is_nonfatal else f"{kind}_{number}")
-
-
-def _asks_for_a_reset(line: str) -> bool:
-    part = _PART.search(line)
-    return part is not None and bool(TABLE.resets.get(part[1], 0) & int(part[2], 16))
 
 
 def of_the_link(line: str) -> str | None:
