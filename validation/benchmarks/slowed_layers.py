@@ -46,7 +46,7 @@ name: ports-of-tc
 description: the simulated H100 nodes of this benchmark, whose inside is the loopback
 extends: simulated-h100
 machine:
-  nvlink_busbw: {{value: {INSIDE_MBIT / 16000}, source: what tc allows the loopback of a node, which carries both ways}}
+  nvlink_busbw: {{value: {INSIDE_MBIT / 16000}, source: half of what tc allows the loopback}}
 """
 PORT, TOGETHER = "the slowest port alone, times their number", "the same while all ports work"
 PAIR, STEP = "NCCL on the slowest pair of nodes", "the same inside a step: DDP across nodes"
@@ -99,8 +99,7 @@ CASES = (
 @dataclass
 class Score:
     case: str
-    says: dict[str, str]  # title of the waterfall -> its sentence
-    named: dict[str, str | None]  # ... -> the layer that it names, None: none
+    named: dict[str, list[str]]  # title of a waterfall -> the layer that it names, what that keeps, and the owner
     rows: dict[str, list[list[str]]]
     load: float
 
@@ -148,36 +147,39 @@ def perform(case: Case, cluster: LocalCluster) -> Score:
         "BRINGUP_TRAIN_ARGS": f"--model {FOLDER / 'model.json'} {ARGUMENTS}",
     }
     cluster.make(tuple(tuple(shlex.split(words)) for words in case.inject))
-    load, judged = os.getloadavg()[0], []
+    load = os.getloadavg()[0]
     for phase in PHASES_OF_LAYERS:
         more = dict(case.environment) if PHASES[phase].is_training else {}
         done = cluster.bringup("run", phase, environment=environment | more, phases=3)
-        if not (attempts := runs.attempts(PHASES[phase], name)):
+        if not runs.attempts(PHASES[phase], name):
             raise DrillError(f"{phase} did not run: {environments.last_word(done)}")
-        judged.append(judge.judge_folder(attempts[-1]))
         environments.keep(name, (phase,), FOLDER / case.name / phase)
-    known = layers.waterfalls(judged)
+    return scored(case, load)
+
+
+def scored(case: Case, load: float) -> Score:
+    folders = [seal.parent for seal in sorted((FOLDER / case.name).glob(f"*/*/{runs.CLOSED}"))]
+    known = layers.waterfalls([judge.judge_folder(folder) for folder in folders])
+    named = {each.title: each.worst[1] for each in known if each.worst is not None}
     return Score(
         case.name,
-        {each.title: each.says for each in known},
-        {each.title: each.worst and each.worst[1].name for each in known},
+        {title: [layer.name, f"{100 * (layer.kept or 0):.0f} %", layer.owner] for title, layer in named.items()},
         {each.title: [list(row) for row in each.rows] for each in known},
         round(load, 1),
     )
 
 
-HEADER = ("slowed", "between nodes: what is named", "inside a node: what is named", "right", "load")
+HEADER = ("slowed", "named between nodes", "named inside a node", "right", "load")
 
 
 def page(scores: Mapping[str, Score]) -> str:
     rows = []
     for case in (case for case in CASES if case.name in scores):
         score = scores[case.name]
-        expected = {"Between nodes": case.between, "Inside a node": case.inside}
-        right = all(score.named.get(title) == layer for title, layer in expected.items())
-        rows.append(
-            (case.about, *(score.says.get(title, "") for title in expected), "yes" if right else "no", f"{score.load}")
-        )
+        said = [score.named.get(title, []) for title in ("Between nodes", "Inside a node")]
+        right = [named[:1] for named in said] == [[layer] if layer else [] for layer in (case.between, case.inside)]
+        words = ["{}, {}: {}".format(*named) if named else "none" for named in said]
+        rows.append((case.about, *words, "yes" if right else "no", f"{score.load}"))
     return "\n".join(text.table(HEADER, rows))
 
 

@@ -16,7 +16,8 @@ from bringup.kernel.records import Observation, grouped
 
 PUBLISHED = 21  # bandwidths of known/busbw.yaml, as shares of the line rate: the least and the most
 LITTLE, MOST = 0.8, 1.01  # a layer that keeps less of the one above it loses
-GBIT = 8  # Gb/s of a GB/s
+GBIT, MOST_NAMED = 8, 3  # Gb/s of a GB/s; ports in a sentence
+OfPorts = Mapping[tuple[str, str], float]  # node that sends, port -> Gb/s
 HEADER = ("layer", "GB/s", "of the layer above", "usual", "who owns the loss")
 USUAL = f"{100 * LITTLE:.0f} to {100 * MOST:.0f} %: {PUBLISHED} published results"
 
@@ -165,15 +166,23 @@ def _of_ports(judged: Sequence[Judged], measured_by: str) -> list[Layer]:
     together = {key: share * rates.get(key, 0.0) for key, share in shares.items()}
     count = {node: len(ports) for node, ports in grouped(rates).items()}
     line_rate, slowest, at_work = (_of_all(speeds, count) for speeds in (rates, alone, together))
+    of_port, of_all = f"{_slow(alone, rates)}: cable, NIC, switch", f"{_slow(together, alone)}: PCIe, NUMA, congestion"
     return [
         Layer("line rate of a node's RDMA ports", line_rate, "", measured_by),
-        Layer("the slowest port alone, times their number", slowest, "that port: cable, NIC, switch", measured_by),
-        Layer("the same while all ports work", at_work, "PCIe switches, NUMA, congestion", measured_by),
+        Layer("the slowest port alone, times their number", slowest, of_port, measured_by),
+        Layer("the same while all ports work", at_work, of_all, measured_by),
     ]
 
 
-def _least_of_each(facts: Iterable[Observation], prefix: str) -> dict[tuple[str, str], float]:
-    """(node that sends, port) -> the least value, Gb/s or a share."""
+def _slow(speeds: OfPorts, above: OfPorts) -> str:
+    """Name the ports that lose, a few of them, and the node that sends over each."""
+    slow = sorted((port, node) for (node, port), gbps in speeds.items() if gbps < LITTLE * above.get((node, port), 0))
+    more = f" and {len(slow) - MOST_NAMED} more" if len(slow) > MOST_NAMED else ""
+    return (", ".join(f"{port} from {node}" for port, node in slow[:MOST_NAMED]) or "ports") + more
+
+
+def _least_of_each(facts: Iterable[Observation], prefix: str) -> OfPorts:
+    """Return the least value of each, Gb/s or a share."""
     least: dict[tuple[str, str], float] = {}
     for fact in facts:
         if fact.quantity.startswith(prefix) and is_number(fact.value):
@@ -182,7 +191,7 @@ def _least_of_each(facts: Iterable[Observation], prefix: str) -> dict[tuple[str,
     return least
 
 
-def _of_all(of_port: Mapping[tuple[str, str], float], count: Mapping[str, int]) -> float | None:
+def _of_all(of_port: OfPorts, count: Mapping[str, int]) -> float | None:
     """GB/s of all ports of a node, each as fast as its slowest; of the node with least, of those wholly known."""
     of_node = grouped((node, gbps) for (node, _), gbps in of_port.items())
     whole = [len(gbps) * min(gbps) / GBIT for node, gbps in of_node.items() if len(gbps) == count.get(node)]
