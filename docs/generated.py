@@ -20,7 +20,7 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.profile import Profile, load, names
 from bringup.kernel.plan.transports import TRANSPORTS
-from bringup.kernel.records import Outcome, write_text
+from bringup.kernel.records import Outcome, grouped, write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.readers.known import xid
 from bringup.readers.known.exit_codes import EXIT_CODES
@@ -33,6 +33,7 @@ from samples import of_the_whole_run, with_samples
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
 SIGNS = REPOSITORY / "docs/gates/log-signs.md"
+DRILLS, EVERYWHERE = REPOSITORY / "docs/results/drills.md", REPOSITORY / "docs/results/everywhere.md"
 KERNEL_LINES = REPOSITORY / "infrastructure-validation/probes/kernel_lines.json"
 
 
@@ -172,12 +173,49 @@ def pages() -> dict[Path, str]:
     """Every page of docs/, and others with generated parts -> the text that it should have: tables and quotes.
     ValueError when a marker is missing, or what is quoted."""
     texts = {**of_the_whole_run(), KERNEL_LINES: _kernel_lines()}
+    texts[DRILLS] = without_a_peer(DRILLS.read_text(encoding="utf-8"), EVERYWHERE.read_text(encoding="utf-8"))
     for path in dict.fromkeys([*PARTS, *sorted((REPOSITORY / "docs").glob("*.md"))]):
         text = with_samples(with_quotes(path.read_text(encoding="utf-8"), REPOSITORY))
         for name, make in PARTS.get(path, {}).items():
             text = _replaced(path, text, name, make())
         texts[path] = text
     return texts
+
+
+# --- pages that runs wrote: the drills, beside the same faults on all nodes
+
+_NOTICED_BY = re.compile(r"\| (?P<gate>[a-z_]+\.[a-z_.]+) \| (?P<drills>[a-z0-9-]+(?:, [a-z0-9-]+)*) \|")
+_UNNOTICED = re.compile(r"\| (?P<drill>[a-z0-9-]+): .* \| [a-z_.]+ \|")
+_OF_A_CELL = re.compile(r"(?:^|; )([a-z0-9-]+): ")
+_WITHOUT_A_PEER = "noticed without a peer"
+_LEGEND = (
+    f"{_WITHOUT_A_PEER}: which gate notices them [where all nodes have them](everywhere.md); yes: that of the row."
+)
+
+
+def without_a_peer(page: str, everywhere: str) -> str:
+    """Return the report of the drills with a last column from that of `bringup drill --everywhere`."""
+    noticed = {drill: row["gate"] for row in _NOTICED_BY.finditer(everywhere) for drill in row["drills"].split(", ")}
+    unnoticed = {row["drill"] for row in _UNNOTICED.finditer(everywhere)}
+    lines, is_table = [], False
+    for line in page.splitlines():
+        cells = line.removeprefix("| ").removesuffix(" |").split(" | ")[:2]
+        if line.startswith("| verdict | faults |"):
+            is_table, line = True, f"| verdict | faults | {_WITHOUT_A_PEER} |"
+        elif is_table and line.startswith("| ---"):
+            line = "| --- | --- | --- |"
+        elif is_table and line.startswith("| "):
+            own = cells[0].partition(" ")[0]
+            said = {
+                drill: "no" if drill in unnoticed else "yes" if noticed[drill] == own else noticed[drill]
+                for drill in _OF_A_CELL.findall(cells[1])
+                if drill in noticed or drill in unnoticed
+            }
+            by_answer = grouped((answer, drill) for drill, answer in said.items())
+            short = [a if len(by_answer) == 1 else f"{a}: {', '.join(drills)}" for a, drills in by_answer.items()]
+            line = f"| {' | '.join([*cells, *filter(None, ['; '.join(short)])])} |"
+        lines.append(line)
+    return "\n".join([*lines, *([] if _LEGEND in lines else ["", _LEGEND]), ""])
 
 
 # --- lines of code in docs
