@@ -29,8 +29,9 @@ from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError
 from bringup.kernel.plan.phases import PHASES
 from bringup.report import layers, text
+from bringup.run import open as opening
 
-PHASES_OF_LAYERS = ("node_sweep", "nccl_pairwise", "nccl_scaling", "run_ddp_2node")
+BETWEEN, INSIDE = ("nccl_pairwise", "nccl_scaling", "run_ddp_2node"), "node_sweep"
 FOLDER = environments.RESULTS / "slowed-layers"  # all nodes see it
 SHAPE = Shape(2, 2, simulate="h100")
 PORTS, UNUSED = (1, 2), range(2, 8)  # mlx5_0 is eth1, mlx5_1 is eth2
@@ -139,7 +140,7 @@ def perform(case: Case, cluster: LocalCluster) -> Score:
     (FOLDER / case.name).mkdir(parents=True)
     (FOLDER / "profile.yaml").write_text(PROFILE)
     (FOLDER / "model.json").write_text(MODEL)
-    name = f"slowed-layers-{case.name}"
+    name = f"{opening.default_name()}-{case.name}"
     environment = {
         "BRINGUP_RUN_NAME": name,
         "BRINGUP_PAIR_REPEATS": "1",
@@ -148,7 +149,7 @@ def perform(case: Case, cluster: LocalCluster) -> Score:
     }
     cluster.make(tuple(tuple(shlex.split(words)) for words in case.inject))
     load = os.getloadavg()[0]
-    for phase in PHASES_OF_LAYERS:
+    for phase in (*((INSIDE,) if case.inside or not case.between else ()), *BETWEEN):
         more = dict(case.environment) if PHASES[phase].is_training else {}
         done = cluster.bringup("run", phase, environment=environment | more, phases=3)
         if not runs.attempts(PHASES[phase], name):
@@ -169,6 +170,12 @@ def scored(case: Case, load: float) -> Score:
     )
 
 
+ABOUT = f"""# Which layer is named
+
+Made by `nice -n -10 python validation/benchmarks/slowed_layers.py FILE` on a local cluster: 2 nodes with 2 ports of
+{MBIT} Mbit/s each, which carry the bytes of perftest's stand-in, collectives and training. Named: the line of *where
+the bandwidth goes*, what it keeps of the line above, and the owner. Right: the slowed layer, or none.
+"""
 HEADER = ("slowed", "named between nodes", "named inside a node", "right", "load")
 
 
@@ -180,7 +187,7 @@ def page(scores: Mapping[str, Score]) -> str:
         right = [named[:1] for named in said] == [[layer] if layer else [] for layer in (case.between, case.inside)]
         words = ["{}, {}: {}".format(*named) if named else "none" for named in said]
         rows.append((case.about, *words, "yes" if right else "no", f"{score.load}"))
-    return "\n".join(text.table(HEADER, rows))
+    return "\n".join([ABOUT, *text.table(HEADER, rows)])
 
 
 def main() -> None:
