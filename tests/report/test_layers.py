@@ -28,8 +28,8 @@ def ports(one_by_one: float = 390, together: float = 0.97, slow: float | None = 
     return facts
 
 
-def runs(facts=(), pair: float = 370.0, scale: float = 360.0, step: float = 150.0):
-    """Pairs, collectives on 2 nodes with a curve, and a recorded training whose busbw is `step`."""
+def runs(facts=(), pair: float = 370.0, scale: float = 360.0, step: float = 150.0, late: float = 1.0):
+    """Pairs, collectives on 2 nodes with a curve, and a recorded training whose busbw is `step`. late: of rank 2."""
     slowest = a_verdict("nccl.pair.slowest", "job", PASS, "", value=pair)
     pairs = judged_of(slowest, run=a_run("nccl_pairwise", NODES, plan={}), observations=tuple(facts))
     curve = [("64KiB", scale / 50), ("64MiB", scale)]
@@ -38,7 +38,7 @@ def runs(facts=(), pair: float = 370.0, scale: float = 360.0, step: float = 150.
         run=a_run("nccl_scaling", NODES, plan={}),
         observations=tuple(observed(f"nccl.all_reduce.busbw@{size}", "2-nodes", busbw) for size, busbw in curve),
     )
-    return [pairs, collectives, training(step)]
+    return [pairs, collectives, training(step, late)]
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +46,10 @@ def folder_of_a_training(tmp_path):
     training.folder = tmp_path
 
 
-def training(busbw: float):
+def training(busbw: float, late: float):
     """The recorded DDP on two nodes, whose gradients went at this bandwidth, in messages of 32 MiB."""
     metrics = json.loads((RUNS / "run_ddp_2node/metrics.json").read_text())
+    metrics["communication"]["total_s"] = [late, late, 1.0, late]
     for collective in metrics["communication"]["collectives"]:
         collective |= {"busbw_gb_per_s": busbw, "message_bytes": 32 * 2**20}
     (training.folder / "metrics.json").write_text(json.dumps(metrics))
@@ -74,6 +75,7 @@ ALL_AT_ONCE = "the same while all ports work. It has"
     ({}, {"pair": 13.0, "scale": 12.5, "step": 11.0}, "NCCL on the slowest pair of nodes. It has 13 of the 388 GB/s"),
     ({}, {"scale": 120.0, "step": 100.0}, "all_reduce on 2-nodes. It has 120 of the 370 GB/s"),
     ({}, {"step": 60.0}, "the same inside a step: DDP across nodes. It has 60 of the"),
+    ({}, {"step": 340.0, "late": 3.0}, "ranks that come late. It has 136 of the 340 … Look at rank 2, for which"),
 )
 def test_the_layer_that_loses_most_is_named(facts, numbers, says):
     (between,) = layers.waterfalls(runs(ports(**facts), **numbers))
@@ -81,9 +83,8 @@ def test_the_layer_that_loses_most_is_named(facts, numbers, says):
 
 
 def test_layers_that_were_not_measured_say_what_measures_them_and_ports_that_no_node_has_are_no_layer():
-    without_pairs = layers.waterfalls(runs()[1:])[0].rows
     by = "measured by: Pairs of nodes: which one, or which link, is slow"
-    assert [row[1:] for row in without_pairs[:4]] == [("not measured", "", "", by)] * 4
+    assert [row[1:] for row in layers.waterfalls(runs()[1:])[0].rows[:4]] == [("not measured", "", "", by)] * 4
     of_pair = layers.waterfalls(runs([fact for fact in ports() if "together" not in fact.quantity]))[0].layers[3]
     assert of_pair.kept == 370 / 390  # of the layer above that was measured
     no_port = layers.waterfalls(runs([observed("rail.ports", node, 0, "count") for node in NODES]))[0]

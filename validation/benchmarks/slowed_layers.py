@@ -50,7 +50,7 @@ machine:
   nvlink_busbw: {{value: {INSIDE_MBIT / 16000}, source: half of what tc allows the loopback}}
 """
 PORT, TOGETHER = "the slowest port alone, times their number", "the same while all ports work"
-PAIR, STEP = "NCCL on the slowest pair of nodes", "the same inside a step: DDP across nodes"
+PAIR, STEP = "NCCL on the slowest pair of nodes", "the same with the wait for ranks that come late"
 NODE = "all_reduce in the slowest node"
 
 

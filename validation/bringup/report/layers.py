@@ -5,6 +5,7 @@ look: "perftest gives 392 Gb/s on each NIC, and NCCL 13 GB/s" is two lines of th
 """
 
 import itertools
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -114,8 +115,8 @@ def _inside(judged: Sequence[Judged]) -> list[Layer]:
 
 
 def _in_training(judged: Sequence[Judged], *, across: bool) -> list[Layer]:
-    """Return two layers of the collective that moves most bytes in a step, of two runs of the faster one: what the
-    network gives to messages of its size, and what the step gets."""
+    """Return three layers of the collective that moves most bytes in a step, of two runs of the faster one: what the
+    network gives to messages of its size, what it gives in a step to the rank that waits least, and to all ranks."""
     none = [Layer("in a step of a training", None, "", f"a training {'across nodes' if across else 'on one node'}")]
     if all(each.training is None for each in judged):
         return none
@@ -123,23 +124,26 @@ def _in_training(judged: Sequence[Judged], *, across: bool) -> list[Layer]:
     from bringup.training.records.folder import records_of
 
     known = [
-        (collective, each)
+        (collective, each, seen)
         for each in judged
-        if (records := records_of(each)) is not None and records.metrics.communication is not None
-        for collective in records.metrics.communication.collectives
+        if (records := records_of(each)) is not None and (seen := records.metrics.communication) is not None
+        for collective in seen.collectives
         if (collective.over != "node" and len(each.run.nodes) > 1) is across
     ]
     if not known:
         return none
-    most, run = max(known, key=lambda pair: (pair[0].sent_bytes, pair[0].busbw_gb_per_s))
+    most, run, seen = max(known, key=lambda each: (each[0].sent_bytes, each[0].busbw_gb_per_s))
     curves = bandwidth.measured([each for each in judged if each.run.phase == "nccl_scaling"])
     speed = curves.bus(most.operation, len(run.run.nodes), most.message_bytes)
     alone = speed.gbps if isinstance(speed, bandwidth.Speed) else None
     size = f"messages of {most.message_bytes / 2**20:.3g} MiB"
-    title = PHASES[run.run.phase].title
+    title, last = PHASES[run.run.phase].title, min(seen.total_s)
+    with_waits = most.busbw_gb_per_s * last / statistics.fmean(seen.total_s)
+    whom = f"rank {seen.total_s.index(last)}, for which the others wait most"
     return [
         Layer(f"{most.operation} of {size}, as in a step", alone, "the size of messages", PHASES["nccl_scaling"].title),
-        Layer(f"the same inside a step: {title}", most.busbw_gb_per_s, "ranks that come late, work beside it", ""),
+        Layer(f"the same inside a step: {title}", most.busbw_gb_per_s, "work beside it", ""),
+        Layer("the same with the wait for ranks that come late", with_waits, whom, ""),
     ]
 
 
