@@ -206,12 +206,12 @@ def without_a_peer(page: str, everywhere: str) -> str:
             line = "| --- | --- | --- |"
         elif is_table and line.startswith("| "):
             own = cells[0].partition(" ")[0]
-            said = {
+            answers = {
                 drill: "no" if drill in unnoticed else "yes" if noticed[drill] == own else noticed[drill]
                 for drill in _OF_A_CELL.findall(cells[1])
                 if drill in noticed or drill in unnoticed
             }
-            by_answer = grouped((answer, drill) for drill, answer in said.items())
+            by_answer = grouped((answer, drill) for drill, answer in answers.items())
             short = [a if len(by_answer) == 1 else f"{a}: {', '.join(drills)}" for a, drills in by_answer.items()]
             line = f"| {' | '.join([*cells, *filter(None, ['; '.join(short)])])} |"
         lines.append(line)

@@ -46,7 +46,7 @@ FATAL = re.compile(r"\b(?:Non-?)?fatal\b", re.I)  # the last one is the driver's
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
 # except a link that software or the host took down (bits 20 to 25 are 0x26, 0x28): NVIDIA's catalogue asks for nothing
 TAKEN_DOWN = re.compile(r".*\bNETIR_LINK_EVT\b.*\(0x[0-9a-f][26ae][68]")
-PART = re.compile(r"\b([A-Z]{2,8}_[A-Z0-9_]{2,16}) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b")  # of NVLink 5, and its error status
+PART = re.compile(r"\b([A-Z]{2,8}_[A-Z0-9_]{2,16}) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b")
 # longer than the name of a process, which stands before
 PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")
 RECOVERY = 154

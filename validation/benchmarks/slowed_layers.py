@@ -183,9 +183,9 @@ def page(scores: Mapping[str, Score]) -> str:
     rows = []
     for case in (case for case in CASES if case.name in scores):
         score = scores[case.name]
-        said = [score.named.get(title, []) for title in ("Between nodes", "Inside a node")]
-        right = [named[:1] for named in said] == [[layer] if layer else [] for layer in (case.between, case.inside)]
-        words = ["{}, {}: {}".format(*named) if named else "none" for named in said]
+        found = [score.named.get(title, []) for title in ("Between nodes", "Inside a node")]
+        right = [named[:1] for named in found] == [[layer] if layer else [] for layer in (case.between, case.inside)]
+        words = ["{}, {}: {}".format(*named) if named else "none" for named in found]
         rows.append((case.about, *words, "yes" if right else "no", f"{score.load}"))
     return "\n".join([ABOUT, *text.table(HEADER, rows)])
 
