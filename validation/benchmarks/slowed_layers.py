@@ -31,7 +31,7 @@ from bringup.kernel.plan.phases import PHASES
 from bringup.report import layers, text
 from bringup.run import open as opening
 
-BETWEEN, INSIDE = ("nccl_pairwise", "nccl_scaling", "run_ddp_2node"), "node_sweep"
+BETWEEN, ALONE = ("nccl_pairwise", "nccl_scaling", "run_ddp_2node"), ("node_sweep", "nccl_pairwise")
 FOLDER = environments.RESULTS / "slowed-layers"  # all nodes see it
 SHAPE = Shape(2, 2, simulate="h100")
 PORTS, UNUSED = (1, 2), range(2, 8)  # mlx5_0 is eth1, mlx5_1 is eth2
@@ -64,6 +64,7 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     between: str | None = None
     inside: str | None = None
+    phases: tuple[str, ...] = BETWEEN
     shape: Shape = SHAPE
 
 
@@ -71,13 +72,12 @@ def shaped(node: str, interface: str, mbit: int) -> str:
     return f"on {node} tc qdisc replace dev {interface} root tbf rate {mbit}mbit burst 512kb latency 50ms"
 
 
-# drops what n1 sends to other nodes beyond this rate, over whichever port
-SHARED = (
+SHARED = (  # n1 sends no more than this to other nodes, over whichever port
     "on n1 nft 'table inet slowed { chain out { type filter hook output priority 0; "
     "ip daddr { 10.77.1.10, 10.77.2.10, 10.77.3.10 } limit rate over 10 mbytes/second burst 256 kbytes drop; }; }'"
 )
 CASES = (
-    Case("healthy", "nothing"),
+    Case("healthy", "nothing", phases=("node_sweep", *BETWEEN)),
     Case("one-port", f"one port of n1: {SLOW_MBIT} Mbit/s", (shaped("n1", "eth1", SLOW_MBIT),), between=PORT),
     Case(
         "all-ports",
@@ -86,8 +86,8 @@ CASES = (
         between=PORT,
     ),
     Case("ports-together", "all ports of n1 together: 10 MB/s", (SHARED,), between=TOGETHER),
-    Case("inside", "the loopback of n1: 160 Mbit/s", (shaped("n1", "lo", 160),), between=PAIR, inside=NODE),
-    Case("cpu", "all that n1 runs has 4 % of a core", ("throttle n1 4",), between=PAIR, inside=NODE),
+    Case("inside", "loopback of n1: 160 Mbit/s", (shaped("n1", "lo", 160),), between=PAIR, inside=NODE, phases=ALONE),
+    Case("cpu", "all that n1 runs has 4 % of a core", ("throttle n1 4",), between=PAIR, inside=NODE, phases=ALONE),
     Case(
         "slow-rank",
         "rank 1 of the training waits 0.5 s in each block",
@@ -132,7 +132,7 @@ def lay_ports(cluster: LocalCluster) -> None:
 
 
 def perform(case: Case, cluster: LocalCluster) -> Score:
-    """Run the phases that measure a layer, each by itself: none waits for what another one found."""
+    """Run the phases that measure a layer, each by itself: none waits for what another one finds."""
     cluster.end()
     cluster.start()
     lay_ports(cluster)
@@ -149,7 +149,7 @@ def perform(case: Case, cluster: LocalCluster) -> Score:
     }
     cluster.make(tuple(tuple(shlex.split(words)) for words in case.inject))
     load = os.getloadavg()[0]
-    for phase in (*((INSIDE,) if case.inside or not case.between else ()), *BETWEEN):
+    for phase in case.phases:
         more = dict(case.environment) if PHASES[phase].is_training else {}
         done = cluster.bringup("run", phase, environment=environment | more, phases=3)
         if not runs.attempts(PHASES[phase], name):
@@ -183,10 +183,10 @@ def page(scores: Mapping[str, Score]) -> str:
     rows = []
     for case in (case for case in CASES if case.name in scores):
         score = scores[case.name]
-        found = [score.named.get(title, []) for title in ("Between nodes", "Inside a node")]
-        right = [named[:1] for named in found] == [[layer] if layer else [] for layer in (case.between, case.inside)]
-        words = ["{}, {}: {}".format(*named) if named else "none" for named in found]
-        rows.append((case.about, *words, "yes" if right else "no", f"{score.load}"))
+        worst = [score.named.get(title, []) for title in ("Between nodes", "Inside a node")]
+        right = [named[:1] for named in worst] == [[layer] if layer else [] for layer in (case.between, case.inside)]
+        words = ["{}, {}: {}".format(*named) if named else "none" for named in worst]
+        rows.append((case.about, *words, "yes" if right else "no", str(score.load)))
     return "\n".join([ABOUT, *text.table(HEADER, rows)])
 
 

@@ -97,7 +97,7 @@ def _between(judged: Sequence[Judged]) -> list[Layer]:
     worst = _least(_values(judged, "nccl.pair.slowest"))
     return [
         *_of_ports(judged, pairs),
-        Layer("NCCL on the slowest pair of nodes", worst, "NCCL: transport, GPUDirect, NCCL_* settings", pairs, USUAL),
+        Layer("NCCL on the slowest pair of nodes", worst, "NCCL: transport, GPUDirect, settings; CPUs", pairs, USUAL),
         Layer(f"all_reduce on {scale}", speeds.get(scale), "switches between leaves, a slow node or link", scaling),
         *_in_training(judged, across=True),
     ]
@@ -105,10 +105,11 @@ def _between(judged: Sequence[Judged]) -> list[Layer]:
 
 def _inside(judged: Sequence[Judged]) -> list[Layer]:
     rates = [rate.value for each in judged if (rate := each.profile.machine.nvlink_busbw) is not None]
-    alone, of_scale = _least(_values(judged, "sweep.inside.busbw")), _values(judged, "nccl.all_reduce.busbw")
+    alone, of_scale = _values(judged, "sweep.inside.busbw"), _values(judged, "nccl.all_reduce.busbw")
+    whose = f"{min(alone, key=alone.__getitem__, default='')}: NVLinks, NVSwitches, clocks, CPUs"
     return [
         *(Layer("all_reduce over NVLink, as the profile has it", rate, "", "") for rate in rates[:1]),
-        Layer("all_reduce in the slowest node", alone, "NVLinks, NVSwitches, clocks", PHASES["node_sweep"].title),
+        Layer("all_reduce in the slowest node", _least(alone), whose, PHASES["node_sweep"].title),
         Layer("all_reduce on 1-node", of_scale.get("1-node"), "NCCL: NVLS, channels", PHASES["nccl_scaling"].title),
         *_in_training(judged, across=False),
     ]
