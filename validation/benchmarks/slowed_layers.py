@@ -1,12 +1,11 @@
 """Which layer "where the bandwidth goes" names, with one layer of a local cluster slowed at a time.
 
-    python validation/benchmarks/slowed_layers.py FILE [CASE…] >docs/results/layers.md      # some 5 minutes a case
+    python validation/benchmarks/slowed_layers.py FILE [CASE…] >docs/results/layers.md      # some 10 minutes a case
 
 FILE: a line of JSON for each case, added when it ends. The page shows all of them, so that a run can be continued.
-
 Each of two nodes has two ports: interfaces of their own, on switches of their own, as fast as tc lets them be. The
 stand-in for ib_write_bw sends over them, and what collectives send is dealt out to both, packet by packet, as NCCL uses
-all NICs. Inside a node it is the loopback that tc limits. Run it as root, and before other work: nice -n -10.
+all NICs. Inside a node it is the loopback that tc limits. Run it as root, and before other work: nice -n -15.
 """
 
 from __future__ import annotations
@@ -172,9 +171,10 @@ def scored(case: Case, load: float) -> Score:
 
 ABOUT = f"""# Which layer is named
 
-Made by `nice -n -10 python validation/benchmarks/slowed_layers.py FILE` on a local cluster: 2 nodes with 2 ports of
+Made by `nice -n -15 python validation/benchmarks/slowed_layers.py FILE` on a local cluster: 2 nodes with 2 ports of
 {MBIT} Mbit/s each, which carry the bytes of perftest's stand-in, collectives and training. Named: the line of *where
-the bandwidth goes*, what it keeps of the line above, and the owner. Right: the slowed layer, or none.
+the bandwidth goes*, what it keeps of the line above, and the owner. Right: the slowed layer, or none. The cores of
+a local node carry its ports, too: under a load that starves them, the two are not told apart.
 """
 HEADER = ("slowed", "named between nodes", "named inside a node", "right", "load")
 
