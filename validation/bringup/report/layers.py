@@ -138,9 +138,9 @@ def _in_training(judged: Sequence[Judged], *, across: bool) -> list[Layer]:
     speed = curves.bus(most.operation, len(run.run.nodes), most.message_bytes)
     alone = speed.gbps if isinstance(speed, bandwidth.Speed) else None
     size = f"messages of {most.message_bytes / 2**20:.3g} MiB"
-    title, last = PHASES[run.run.phase].title, min(seen.total_s)
-    with_waits = most.busbw_gb_per_s * last / statistics.fmean(seen.total_s)
-    whom = f"rank {seen.total_s.index(last)}, for which the others wait most"
+    title, last = PHASES[run.run.phase].title, min(seen.total_s, default=0.0)
+    with_waits = most.busbw_gb_per_s * last / statistics.fmean(seen.total_s) if last > 0 else None
+    whom = f"rank {[*seen.total_s, 0.0].index(last)}, for which the others wait most"
     return [
         Layer(f"{most.operation} of {size}, as in a step", alone, "the size of messages", PHASES["nccl_scaling"].title),
         Layer(f"the same inside a step: {title}", most.busbw_gb_per_s, "work beside it", ""),
