@@ -174,7 +174,7 @@ ABOUT = f"""# Which layer is named
 By `nice -n -15 python validation/benchmarks/slowed_layers.py FILE` on a local cluster: 2 nodes with 2 ports of
 {MBIT} Mbit/s each, which carry what perftest's stand-in, collectives and training send. Right: *where the bandwidth
 goes* names the slowed layer, or none. Two cores carry ports, nodes and ranks: under load a healthy rank or node alone
-loses a fifth at times, and with less CPU ports and node cannot be told apart.
+loses a fifth at times, and with less CPU ports and node cannot be distinguished.
 """
 HEADER = ("slowed", "named between nodes", "named inside a node", "right", "load")
 
