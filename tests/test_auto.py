@@ -34,6 +34,7 @@ MACHINES = {
     "simulated-h100": replace(H100, **SIMULATED),
     "simulated-a100": replace(H100, model="NVIDIA A100-SXM4-80GB", rate=200, **SIMULATED),
     "local-cpu": Nodes(None, 2, cluster="bringup-local"),
+    "local-virtual": Nodes(None, 1, "Ethernet", 1, 2, cluster="bringup-virtual"),
 }
 
 
@@ -60,7 +61,7 @@ def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_fil
 
 
 def test_every_profile_of_a_machine_is_compared_with_auto():
-    bases = {"auto", "cpu", "efa", "generic", "gpu-nodes", "local-nodes", "programs-on-cpu", "example"}
+    bases = {"auto", "cpu", "efa", "generic", "gpu-nodes", "local-nodes", "programs-on-cpu", "placeholder-gpus", "example"}
     of_stand_ins = {path.stem for path in PROFILES.glob("simulated-*.yaml")}  # one mechanism; two of them are above
     of_stand_ins.add("local-cpu-unconfined")  # looks like a fault: it is never chosen, only named
     without_ports = {"h100-gcp-a3-mega"}  # its NICs are no RDMA devices to the kernel, so that no discovery sees them

@@ -108,5 +108,6 @@ cluster_init() { [ -n "$SEEN" ] && [ -e "$STATE/run/ready" ] && recorded ctl; }
 tear_down() {
   kill_recorded ctl
   kill_recorded ctl.outer
+  end_machines
   remove_cgroups
 }
