@@ -15,6 +15,7 @@ COUNTERS = {  # of a port since its driver was loaded, in sysfs; InfiniBand's ow
     "errors": ("symbol_error", "port_rcv_errors", "local_link_integrity_errors"),
 }
 ABSENT = "absent"  # the driver of this port has no such counters
+NOWHERE = "-1"  # the kernel's word for no NUMA node
 DISPLAY = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a screen
 
 
@@ -35,12 +36,19 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
         _saw(facts, "discovery.rdma.phys_state", port / "phys_state", subject)  # "5: LinkUp"
         _saw(facts, "discovery.rdma.rate", port / "rate", subject)  # "400 Gb/sec (4X NDR)"
         _saw(facts, "discovery.rdma.layer", port / "link_layer", subject)  # InfiniBand or Ethernet
-        _saw(facts, "discovery.rdma.numa", device / "device/numa_node", subject)
+        in_software = not (device / "device").exists()  # rxe, siw: no device, and no cable of its own
+        if in_software:
+            facts.saw("discovery.rdma.numa", NOWHERE, "text", subject, "a driver in software")
+        else:
+            _saw(facts, "discovery.rdma.numa", device / "device/numa_node", subject)
+        folder = port / ("hw_counters" if in_software else "counters")
         for kind, names in COUNTERS.items():
-            if _rate(port) < fastest and not (port / "counters").is_dir():  # for people, or for storage
+            if in_software:
+                names = [name for name in names if (folder / name).exists()]
+            if not names or (_rate(port) < fastest and not folder.is_dir()):  # the last: for people, or for storage
                 facts.saw(f"inventory.rdma.{kind}", ABSENT, "count", subject)
             else:
-                _counted(facts, f"inventory.rdma.{kind}", port / "counters", names, subject)
+                _counted(facts, f"inventory.rdma.{kind}", folder, names, subject)
     for device in sorted(pci.iterdir()) if pci.is_dir() else []:
         if read(device / "vendor") == NVIDIA and (read(device / "class") or "").startswith(DISPLAY):
             _saw(facts, "discovery.numa.gpu", device / "numa_node", f"{facts.at}/{device.name}")
@@ -63,7 +71,10 @@ def roce(hcas=HCAS):
 
 def interface(port):
     """The network interface of a port over Ethernet. None: it is in another network namespace."""
-    interfaces = sorted((port.parent.parent / "device/net").glob("*"))
+    device = port.parent.parent
+    if not (device / "device").exists():
+        return NET / (read(port / "gid_attrs/ndevs/0") or "unknown")
+    interfaces = sorted((device / "device/net").glob("*"))
     own = [path for path in interfaces if read(path / "dev_port") == str(int(port.name) - 1)]
     return next(iter(own or interfaces), None)
 

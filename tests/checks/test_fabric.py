@@ -200,6 +200,17 @@ def test_a_slower_nic_whose_driver_counts_nothing_is_left_out_and_named_and_a_fa
         assert "mlx5_3:1" in str(by_node["n2"].cause)
 
 
+def test_a_port_of_a_driver_in_software_is_up_and_its_own_counter_of_lost_links_counts(tmp_path):
+    """Soft-RoCE (rxe) has no device and no folder `counters`: four gates of every healthy node were incomplete."""
+    trees = healthy(tmp_path, [{**UP, "link_layer": "Ethernet"}])
+    for node, root in trees.items():
+        shutil.rmtree(root / "ib/mlx5_0/device")
+        shutil.rmtree(root / "ib/mlx5_0/ports/1/counters")
+        tree(root / "ib/mlx5_0/ports/1", {"hw_counters/link_downed": "23" if node == "n1" else "0"})
+    assert outcomes("rdma.flaps", fleet(trees)) == [PASS, WARN, PASS]
+    assert outcomes("rdma.same", fleet(trees)) == [PASS] * 3
+
+
 def test_a_port_without_counters_is_incomplete_and_a_node_without_a_port_has_lost_none(tmp_path):
     trees = healthy(tmp_path, [UP] * 2, n2=[])
     (trees["n1"] / "ib/mlx5_1/ports/1/counters/link_downed").unlink()

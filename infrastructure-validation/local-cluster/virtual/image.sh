@@ -44,6 +44,7 @@ kernel() { # with its modules, without what its package pulls in: sets VERSION
   dpkg-deb -x "$image"/deb/*.deb "$image/deb/tree"
   VERSION=$(basename "$image"/deb/tree/lib/modules/*)
   cp -r "$image/deb/tree/lib/modules" "$root/lib/"
+  (cd "$root/lib/modules/$VERSION/kernel" && rm -rf sound drivers/{gpu,media,net/wireless,net/ethernet,staging,iio,hid,usb,scsi,ata})
   cp "$image/deb/tree/boot/vmlinuz-$VERSION" "$image/vmlinuz"
   chroot "$root" depmod "$VERSION"
   rm -rf "$image/deb"

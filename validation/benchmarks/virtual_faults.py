@@ -1,0 +1,214 @@
+"""Faults that only machines with kernels of their own can have, made on virtual nodes, and whether they are found.
+
+    infrastructure-validation/local-cluster/cluster up --virtual --nodes 2
+    python validation/benchmarks/virtual_faults.py            # hours on busy cores; or some rounds: storage jobs
+    python validation/benchmarks/virtual_faults.py --write    # docs/results/virtual.md, from what was stored
+
+A round makes its faults together, each of other gates, asks once, and undoes them. What a healthy round says is no
+finding. A new line that no fault of its round explains is a false alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+CLUSTER = REPOSITORY / "infrastructure-validation/local-cluster/cluster"
+TABLE = Path(__file__).with_suffix(".yaml")
+KEPT = REPOSITORY / "validation/results/virtual.json"
+PAGE = REPOSITORY / "docs/results/virtual.md"
+BELOW = "<!-- made by validation/benchmarks/virtual_faults.py -->\n"
+LIMIT_S = 1500
+Lines = dict[str, str]
+"""`gate subject` -> what was said."""
+
+
+def cluster(*words: str, limit_s: float = LIMIT_S) -> str:
+    """Run a verb of the cluster and return what it printed. Raises subprocess.SubprocessError."""
+    done = subprocess.run([CLUSTER, *words], capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL)
+    if done.returncode > 2:
+        raise subprocess.SubprocessError(f"{' '.join(words)[:80]}: {done.returncode}: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def on(node: str, script: str) -> str:
+    """Run a script as root on a node. `off`, `boot`, and `reset`, which is both, are verbs of the cluster."""
+    if script in ("off", "boot", "reset"):
+        return "".join(cluster(verb, node) for verb in (("off", "boot") if script == "reset" else (script,)))
+    return cluster("on", node, "bash", "-c", script) if script else ""
+
+
+def of_phase(phase: str, parts: str, name: str) -> Lines:
+    """Run a phase and return what did not pass."""
+    cluster("sh", "env", f"BRINGUP_RUN_NAME={name}", f"BRINGUP_SMOKE_PARTS={parts}", "BRINGUP_PROFILE=auto",
+            ".venv/bin/bringup", "run", phase)  # fmt: skip
+    text = cluster("sh", "bash", "-c", f"cat validation/results/*/{name}*/verdicts.json")
+    return {
+        f"{verdict['gate']} {verdict['subject']}": f"{verdict['outcome']}: {verdict['cause'] or verdict['observed']}"
+        for record in _records(text)
+        for verdict in record.get("verdicts", [])
+        if verdict["outcome"] not in ("pass", "not_applicable")
+    }
+
+
+def _records(text: str) -> Iterator[dict]:
+    place = text.find("{")
+    while place >= 0:
+        record, end = json.JSONDecoder().raw_decode(text, place)
+        yield record
+        place = text.find("{", end)
+
+
+def of_health_check(nodes: Sequence[str]) -> Lines:
+    lines = {}
+    for node in nodes:
+        said = on(node, "/opt/bringup-health/health-check --all 2>&1 || true")
+        for line in said.splitlines():
+            if line.strip():
+                lines[f"health {node} {re.sub(r'[0-9]+', '#', line)[:60]}"] = line
+    return lines
+
+
+def of_rails(nodes: Sequence[str]) -> Lines:
+    """Return what perftest measured between two nodes, through the probe of the rails."""
+    step = "srun --nodes=2 --ntasks-per-node=1 --time=10 env BRINGUP_PERFTEST='-q 1 -s 4096'"
+    probe = f"{step} python3 infrastructure-validation/probes/rails.py 18600 <<<'{nodes[0]},{nodes[-1]}' 2>&1"
+    text = cluster("sh", "bash", "-c", probe)
+    facts = [json.loads(line[line.index("{") :]) for line in text.splitlines() if "{" in line and "rail." in line]
+    return {f"{fact['quantity']} {fact['subject']}": f"{fact['value']} {fact.get('why') or ''}" for fact in facts}
+
+
+def of_job(fault: Mapping[str, str]) -> Lines:
+    """Submit the fault's job, make the fault while it runs, and ask `why` when it has ended."""
+    on(fault["node"], fault.get("before", ""))
+    options = ["--parsable", "--no-requeue", "--output=slurm-logs/%j.out", *fault.get("options", "").split()]
+    job = cluster("sh", "sbatch", *options, "--wrap", fault["job"]).strip()
+    until = time.monotonic() + 600
+    while _state(job) == "PENDING" and time.monotonic() < until:
+        time.sleep(3)
+    time.sleep(5)
+    on(fault["node"], fault.get("make", ""))
+    while _state(job) in ("RUNNING", "COMPLETING", "PENDING") and time.monotonic() < until:
+        time.sleep(5)
+    on(fault["node"], fault.get("undo", ""))
+    answer = json.loads(cluster("sh", ".venv/bin/bringup", "why", "--json", job))
+    words = json.dumps(answer["cause"])
+    return {f"why job {fault['node']}": f"{answer['job'].get('state')}: {words}"}
+
+
+def _state(job: str) -> str:
+    found = re.search(r"JobState=(\w+)", cluster("sh", "scontrol", "show", "job", job))
+    return found[1] if found else ""
+
+
+def asked(kind: str, parts: str, name: str, nodes: Sequence[str]) -> Lines:
+    if kind == "health":
+        return of_health_check(nodes)
+    return of_rails(nodes) if kind == "rails" else of_phase(kind, parts, name)
+
+
+def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
+    """Return found, missed or quiet (nothing should be said), and the lines that are this fault's."""
+    own = [key for key, words in new.items() if re.search(fault["finds"], f"{key} {words}")] if fault["finds"] else []
+    if not fault["finds"]:
+        return "quiet", []
+    return ("found" if own else "missed"), own
+
+
+def _is_new(kind: str, usual: str, words: str) -> bool:
+    """Say whether an outcome is another one; of perftest, whether a number is gone or three times off."""
+    if kind != "rails" or not usual or "None" in (*usual.split(), *words.split()):
+        return usual.split(":")[0] != words.split(":")[0]
+    before, now = float(usual.split()[0]), float(words.split()[0])
+    return not before / 3 <= now <= before * 3
+
+
+def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
+    """Make the faults of a round, ask, undo them, and keep what was said."""
+    kind, begun = entry["asks"], time.monotonic()
+    if kind == "why":
+        for fault in entry["faults"]:
+            begun = time.monotonic()
+            said = of_job(fault)
+            mark, own = judged(fault, said)
+            _keep(kept, name, fault, mark, own or list(said), said, begun, [])
+        return
+    usual = kept.get("healthy", {}).get(kind, {})
+    made = []
+    try:
+        for fault in entry["faults"]:
+            made.append(fault)
+            on(fault["node"], fault["make"])
+        said = asked(kind, entry.get("parts", ""), f"v{int(time.time())}", nodes)
+    finally:
+        for fault in reversed(made):
+            on(fault["node"], fault.get("undo", ""))
+    new = {key: words for key, words in said.items() if _is_new(kind, usual.get(key, ""), words)}
+    if not entry["faults"]:
+        kept.setdefault("healthy", {})[kind] = said
+    explained = {key for fault in entry["faults"] for key in judged(fault, new)[1]}
+    explained |= {
+        key for fault in entry["faults"] for key in new if fault.get("also") and re.search(fault["also"], key)
+    }
+    false = [key for key in new if key not in explained] if entry["faults"] else []
+    for fault in entry["faults"]:
+        mark, own = judged(fault, new)
+        _keep(kept, name, fault, mark, own, {key: new[key] for key in (*own, *false)}, begun, false)
+
+
+def _keep(
+    kept: dict, name: str, fault: Mapping, mark: str, own: list[str], words: Lines, begun: float, false: list[str]
+) -> None:
+    minutes = round((time.monotonic() - begun) / 60, 1)
+    kept.setdefault("faults", {})[fault["fault"]] = {
+        "round": name, "mark": mark, "by": own, "words": words, "minutes": minutes, "false": false,
+    }  # fmt: skip
+    print(
+        f"{mark:<8} {fault['fault']}: {'; '.join(own) or '-'} ({minutes} min)",
+        *(f"  false alarm: {key}: {words[key]}" for key in false),
+        sep="\n",
+    )
+
+
+def page(kept: Mapping) -> str:
+    rows = ["| fault | said by | |", "|---|---|---|"]
+    for fault, entry in kept.get("faults", {}).items():
+        rows.append(f"| {fault} | {', '.join(f'`{key}`' for key in entry['by'][:2]) or '-'} | {entry['mark']} |")
+    return "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rounds", nargs="*", help="default: all of the table")
+    parser.add_argument("--write", action="store_true", help="write the page from what is kept, and make no fault")
+    arguments = parser.parse_args()
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    if arguments.write:
+        PAGE.write_text(PAGE.read_text().partition(BELOW)[0] + BELOW + "\n" + page(kept))
+        return 0
+    nodes = cluster("sh", "sinfo", "-hN", "-o", "%N").split()
+    text = re.sub(r"\bnode: (first|last)\b", r"node: {\1}", TABLE.read_text())
+    table = yaml.safe_load(text.replace("{first}", nodes[0]).replace("{last}", nodes[-1]))
+    for name in arguments.rounds or table:
+        try:
+            play(name, table[name], nodes, kept)
+        except (subprocess.SubprocessError, ValueError) as error:
+            print(f"no answer {name}: {error}")
+        KEPT.parent.mkdir(parents=True, exist_ok=True)
+        KEPT.write_text(json.dumps(kept, indent=1))
+    return (
+        0 if all(entry["mark"] != "missed" and not entry["false"] for entry in kept.get("faults", {}).values()) else 1
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
