@@ -15,7 +15,7 @@ CLUSTER := infrastructure-validation/local-cluster/cluster
 # Tests start Python a thousand times: it compiles a module once, and not each time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all drill lint unit golden live live-session live-drills live-phases live-rest live-health generated pictures validators clean
+.PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all test-virtual drill lint unit golden live live-session live-drills live-phases live-rest live-health generated pictures validators clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -84,6 +84,9 @@ test: setup ## lint, unit tests, and one session on a local cluster, side by sid
 test-all: setup ## everything: all seeds, all recordings, all tests with local clusters; before a change that lands big
 	@$(MAKE) --no-print-directory --jobs=5 --output-sync=line lint unit live-drills live-phases live-rest
 	@$(MAKE) --no-print-directory live-health
+
+test-virtual: venv ## faults that need kernels of their own, on virtual nodes under QEMU; an hour and more (local-cluster/virtual/README.md)
+	@trap '$(CLUSTER) down' EXIT; $(CLUSTER) up --virtual --nodes $(NODES) && $(PY) validation/benchmarks/virtual_faults.py
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	$(VENV)/bin/bringup drill

@@ -69,13 +69,10 @@ def _records(text: str) -> Iterator[dict]:
 
 
 def of_health_check(nodes: Sequence[str]) -> Lines:
-    lines = {}
-    for node in nodes:
-        said = on(node, "/opt/bringup-health/health-check --all 2>&1 || true")
-        for line in said.splitlines():
-            if line.strip():
-                lines[f"health {node} {re.sub(r'[0-9]+', '#', line)[:60]}"] = line
-    return lines
+    """Return what the installed health check prints on each node; numbers aside, a line is one finding."""
+    ask = "/opt/bringup-health/health-check --all 2>&1 || true"
+    said = [(node, line) for node in nodes for line in on(node, ask).splitlines() if line.strip()]
+    return {f"health {node} {re.sub('[0-9]+', '#', line)[:60]}": line for node, line in said}
 
 
 def of_rails(nodes: Sequence[str]) -> Lines:
@@ -110,12 +107,6 @@ def _state(job: str) -> str:
     return found[1] if found else ""
 
 
-def asked(kind: str, parts: str, name: str, nodes: Sequence[str]) -> Lines:
-    if kind == "health":
-        return of_health_check(nodes)
-    return of_rails(nodes) if kind == "rails" else of_phase(kind, parts, name)
-
-
 def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
     """Return found, missed or quiet (nothing should be said), and the lines that are this fault's."""
     own = [key for key, words in new.items() if re.search(fault["finds"], f"{key} {words}")] if fault["finds"] else []
@@ -148,7 +139,10 @@ def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
         for fault in entry["faults"]:
             made.append(fault)
             on(fault["node"], fault["make"])
-        said = asked(kind, entry.get("parts", ""), f"v{int(time.time())}", nodes)
+        if kind in ("health", "rails"):
+            said = (of_rails if kind == "rails" else of_health_check)(nodes)
+        else:
+            said = of_phase(kind, entry.get("parts", ""), f"v{int(time.time())}")
     finally:
         for fault in reversed(made):
             on(fault["node"], fault.get("undo", ""))
@@ -156,9 +150,8 @@ def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
     if not entry["faults"]:
         kept.setdefault("healthy", {})[kind] = said
     explained = {key for fault in entry["faults"] for key in judged(fault, new)[1]}
-    explained |= {
-        key for fault in entry["faults"] for key in new if fault.get("also") and re.search(fault["also"], key)
-    }
+    follows = [fault["also"] for fault in entry["faults"] if "also" in fault]
+    explained |= {key for key in new if any(re.search(pattern, key) for pattern in follows)}
     false = [key for key in new if key not in explained] if entry["faults"] else []
     for fault in entry["faults"]:
         mark, own = judged(fault, new)
@@ -169,14 +162,10 @@ def _keep(
     kept: dict, name: str, fault: Mapping, mark: str, own: list[str], words: Lines, begun: float, false: list[str]
 ) -> None:
     minutes = round((time.monotonic() - begun) / 60, 1)
-    kept.setdefault("faults", {})[fault["fault"]] = {
-        "round": name, "mark": mark, "by": own, "words": words, "minutes": minutes, "false": false,
-    }  # fmt: skip
-    print(
-        f"{mark:<8} {fault['fault']}: {'; '.join(own) or '-'} ({minutes} min)",
-        *(f"  false alarm: {key}: {words[key]}" for key in false),
-        sep="\n",
-    )
+    entry = {"round": name, "mark": mark, "by": own, "words": words, "minutes": minutes, "false": false}
+    kept.setdefault("faults", {})[fault["fault"]] = entry
+    print(f"{mark:<8} {fault['fault']}: {'; '.join(own) or '-'} ({minutes} min)")
+    print(*(f"  false alarm: {key}: {words[key]}\n" for key in false), sep="", end="", flush=True)
 
 
 def page(kept: Mapping) -> str:

@@ -117,17 +117,16 @@ push_checkout() {  # what git knows or would add; the environment is there
 }
 
 virtual_verb() {  # VERB [ARGUMENT...]
-  local verb=$1 node=${2:-} nodes profile
+  local verb=$1 node=${2:-} nodes
   read -r _ nodes _ <"$STATE/shape"
   case $verb in
     on | off | boot | slurmd) [[ $node =~ ^n[0-7]$ && ${node#n} -lt $nodes ]] || die "$verb wants a node from n0 to n$((nodes - 1)), got '$node'" ;;
   esac
   case $verb in
     sh)
-      profile=${BRINGUP_PROFILE:-virtual}
       shift
       [ $# -gt 0 ] || set -- bash -l
-      machine n0 bringup sh -c "cd $GUEST_CHECKOUT && export BRINGUP_PROFILE=$profile BRINGUP_LOAD_S=\${BRINGUP_LOAD_S:-3} && exec \"\$@\"" sh "$@"
+      machine n0 bringup sh -c "cd $GUEST_CHECKOUT && export BRINGUP_LOAD_S=3${BRINGUP_PROFILE:+ BRINGUP_PROFILE=$BRINGUP_PROFILE} && exec \"\$@\"" sh "$@"
       ;;
     on) shift 2; machine "$node" root "$@" ;;
     off)
