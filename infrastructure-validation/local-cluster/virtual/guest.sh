@@ -92,7 +92,8 @@ CONF
 mark starts
 network
 clock
-systemctl start --no-block chrony munge ssh
+systemctl restart --no-block chrony # it started before this, with the settings of its package
+systemctl start --no-block munge ssh
 verbs
 mark "has its network"
 shared_folder
