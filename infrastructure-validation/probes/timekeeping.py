@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 UNSYNCHRONISED = 0x40  # STA_UNSYNC
+MOST_US = 16_000_000  # NTP_PHASE_LIMIT: the error after a boot, or when nobody has set the clock for hours
 PROC = Path("/proc")
 DAEMONS = ("chronyd", "ntpd", "systemd-timesyn", "ptp4l", "phc2sys")  # the kernel keeps 15 letters of a name
 LONG = ctypes.c_long
@@ -32,7 +33,9 @@ def timekeeping(facts):
         facts.unknown("discovery.clock.synchronised", "flag", f"adjtimex: {error}; {by}")
         return
     remark = f"off by {clock.maxerror / 1e6:g} s at most, says the kernel; {by}"
-    facts.saw("discovery.clock.synchronised", not clock.status & UNSYNCHRONISED, "flag", remark=remark)
+    # chronyd without `rtcsync` keeps the clock and its error, and leaves the flag as it is after a boot
+    is_kept = not clock.status & UNSYNCHRONISED or clock.maxerror < MOST_US
+    facts.saw("discovery.clock.synchronised", is_kept, "flag", remark=remark)
 
 
 def kernel_clock():
