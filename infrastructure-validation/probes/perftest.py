@@ -140,5 +140,8 @@ def latency(text):
 
 def _last_words(text):
     """The first line that complains, else the last one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip(" -*")]
+    # perftest's own end, behind the line that says which option it does not take
+    lines = [
+        line.strip() for line in text.replace("Parser function exited with Error", "").splitlines() if line.strip(" -*")
+    ]
     return next(filter(_COMPLAINT.search, lines), lines[-1] if lines else "it said nothing")

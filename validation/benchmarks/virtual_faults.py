@@ -74,15 +74,6 @@ def of_health_check(nodes: Sequence[str]) -> Lines:
     return {f"health {node} {re.sub('[0-9]+', '#', line)[:60]}": line for node, line in said}
 
 
-def of_rails(nodes: Sequence[str]) -> Lines:
-    """Return what perftest measured between two nodes, through the probe of the rails."""
-    step = "srun --nodes=2 --ntasks-per-node=1 --time=10 env BRINGUP_PERFTEST='-q 1 -s 4096'"
-    probe = f"{step} python3 infrastructure-validation/probes/rails.py 18600 <<<'{nodes[0]},{nodes[-1]}' 2>&1"
-    text = cluster("sh", "bash", "-c", probe)
-    facts = [json.loads(line[line.index("{") :]) for line in text.splitlines() if "{" in line and "rail." in line]
-    return {f"{fact['quantity']} {fact['subject']}": f"{fact['value']} {fact.get('why') or ''}" for fact in facts}
-
-
 def of_job(fault: Mapping[str, str]) -> Lines:
     """Submit the fault's job, make the fault while it runs, and ask `why` when it has ended."""
     on(fault["node"], fault.get("before", ""))
@@ -114,14 +105,6 @@ def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
     return ("found" if own else "missed"), own
 
 
-def _is_new(kind: str, usual: str, words: str) -> bool:
-    """Say whether an outcome is another one; of perftest, whether a number is gone or three times off."""
-    if kind != "rails" or not usual or "None" in (*usual.split(), *words.split()):
-        return usual.split(":")[0] != words.split(":")[0]
-    before, now = float(usual.split()[0]), float(words.split()[0])
-    return not before / 3 <= now <= before * 3
-
-
 def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
     """Make the faults of a round, ask, undo them, and keep what was said."""
     kind, begun = entry["asks"], time.monotonic()
@@ -138,14 +121,11 @@ def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
         for fault in entry["faults"]:
             made.append(fault)
             on(fault["node"], fault["make"])
-        if kind in ("health", "rails"):
-            said = (of_rails if kind == "rails" else of_health_check)(nodes)
-        else:
-            said = of_phase(kind, entry.get("parts", ""), nodes)
+        said = of_health_check(nodes) if kind == "health" else of_phase(kind, entry.get("parts", ""), nodes)
     finally:
         for fault in reversed(made):
             on(fault["node"], fault.get("undo", ""))
-    new = {key: words for key, words in said.items() if _is_new(kind, usual.get(key, ""), words)}
+    new = {key: words for key, words in said.items() if usual.get(key, "").split(":")[0] != words.split(":")[0]}
     if not entry["faults"]:
         kept.setdefault("healthy", {})[kind] = said
     explained = {key for fault in entry["faults"] for key in judged(fault, new)[1]}
