@@ -67,13 +67,6 @@ def of_phase(phase: str, parts: str, nodes: Sequence[str]) -> Lines:
     return {f"{each.gate} {each.subject}": f"{each.outcome}: {each.cause or each.observed}" for each in failed}
 
 
-def of_health_check(nodes: Sequence[str]) -> Lines:
-    """Return what the installed health check prints on each node; numbers aside, a line is one finding."""
-    ask = "/opt/bringup-health/health-check --all 2>&1 || true"
-    said = [(node, line) for node in nodes for line in on(node, ask).splitlines() if line.strip()]
-    return {f"health {node} {re.sub('[0-9]+', '#', line)[:60]}": line for node, line in said}
-
-
 def of_job(fault: Mapping[str, str]) -> Lines:
     """Submit the fault's job, make the fault while it runs, and ask `why` when it has ended."""
     on(fault["node"], fault.get("before", ""))
@@ -121,7 +114,7 @@ def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
         for fault in entry["faults"]:
             made.append(fault)
             on(fault["node"], fault["make"])
-        said = of_health_check(nodes) if kind == "health" else of_phase(kind, entry.get("parts", ""), nodes)
+        said = of_phase(kind, entry.get("parts", ""), nodes)
     finally:
         for fault in reversed(made):
             on(fault["node"], fault.get("undo", ""))
