@@ -203,7 +203,8 @@ def test_a_profile_without_a_file_is_held_to_the_gates_before_anything_runs(old,
 
 SHIPPED = profile.names()
 BASES = {"gpu-nodes", "efa"}  # to be extended by a profile with the facts of a machine
-PARTS = {"local-nodes", "simulated-nodes", "programs-on-cpu", "simulated-programs-on-cpu", "placeholder-gpus"}  # of the local cluster's
+# of the local cluster's
+PARTS = {"local-nodes", "simulated-nodes", "programs-on-cpu", "simulated-programs-on-cpu", "placeholder-gpus"}
 
 
 @for_each(*SHIPPED)

@@ -48,9 +48,12 @@ def cluster(*words: str, limit_s: float = LIMIT_S) -> str:
 
 
 def on(node: str, script: str) -> str:
-    """Run a script as root on a node. `off`, `boot`, and `reset`, which is both, are verbs of the cluster."""
+    """Run a script as root on a node. `off` and `boot` are verbs of the cluster; `reset` is both."""
     if script in ("off", "boot", "reset"):
-        return "".join(cluster(verb, node) for verb in (("off", "boot") if script == "reset" else (script,)))
+        for verb in ("off", "boot") if script == "reset" else (script,):
+            cluster(verb, node)
+        # Slurm keeps a node that rebooted by itself down (ReturnToService=1)
+        return "" if script == "off" else cluster("on", "n0", "scontrol", "update", f"nodename={node}", "state=resume")
     return cluster("on", node, "bash", "-c", script) if script else ""
 
 
@@ -141,9 +144,14 @@ def _keep(
 
 
 def page(kept: Mapping) -> str:
-    rows = ["| fault | said by | |", "|---|---|---|"]
+    rows = ["| fault | said by | of | minutes | |", "|---|---|---|---|---|"]
     for fault, entry in kept.get("faults", {}).items():
-        rows.append(f"| {fault} | {', '.join(f'`{key}`' for key in entry['by'][:2]) or '-'} | {entry['mark']} |")
+        kinds = [kind for words in entry["words"].values() for kind in re.findall(r'"kind": "([^"]+)"', words)]
+        gates = kinds or dict.fromkeys(key.split()[0] for key in entry["by"])
+        of = ", ".join(dict.fromkeys(key.split()[-1] for key in entry["by"]))
+        said = ", ".join(f"`{gate}`" for gate in gates)
+        mark = "; ".join([entry["mark"], *(f"false alarm: {key}" for key in entry["false"])])
+        rows.append(f"| {fault} | {said or '-'} | {of or '-'} | {entry['minutes']:g} | {mark} |")
     return "\n".join(rows) + "\n"
 
 

@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
-"""The network switch of the virtual nodes: frames between QEMU's datagram sockets in one folder, which only their owner can enter.
+"""The network switch of the virtual nodes: frames between QEMU's datagram sockets in their owner's folder.
 
-    switch.py FOLDER    listens at FOLDER/switch; each machine is known by the socket that it sends from
+switch.py FOLDER    listens at FOLDER/switch; each machine is known by the socket that it sends from
 """
-import os
+
+import contextlib
 import socket
 import sys
+from pathlib import Path
 
 
 def main():
-    """Forward each frame to the machine that has its address, or to all others; one that does not read loses frames, as on a cable."""
-    folder = sys.argv[1]
-    own = os.path.join(folder, "switch")
-    if os.path.exists(own):
-        os.unlink(own)
+    """Forward each frame to the machine that has its address, or else to all others. Who does not read loses frames."""
+    own = Path(sys.argv[1]) / "switch"
+    own.unlink(missing_ok=True)
     plug = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    plug.bind(own)
-    plug.setblocking(True)
+    plug.bind(str(own))
     machines = {}  # the socket of a machine, by the MAC address that frames came from
     while True:
         frame, sender = plug.recvfrom(1 << 17)
@@ -25,10 +24,8 @@ def main():
         machines[frame[6:12]] = sender
         known = machines.get(frame[:6])
         for receiver in {known} if known else set(machines.values()) - {sender}:
-            try:
+            with contextlib.suppress(OSError):
                 plug.sendto(frame, socket.MSG_DONTWAIT, receiver)
-            except OSError:
-                pass
 
 
 main()
