@@ -85,8 +85,8 @@ def of_job(fault: Mapping[str, str]) -> Lines:
         time.sleep(5)
     on(fault["node"], fault.get("undo", ""))
     answer = json.loads(cluster("sh", ".venv/bin/bringup", "why", "--json", job))
-    words = json.dumps(answer["cause"])
-    return {f"why job {fault['node']}": f"{answer['job'].get('state')}: {words}"}
+    cause = answer["cause"]
+    return {f"{cause['kind']} {cause['node'] or 'job'}": f"{answer['job'].get('state')}: {json.dumps(cause)}"}
 
 
 def _state(job: str) -> str:
@@ -147,10 +147,8 @@ def _keep(
 def page(kept: Mapping) -> str:
     rows = ["| fault | said by | of | minutes | |", "|---|---|---|---|---|"]
     for fault, entry in kept.get("faults", {}).items():
-        kinds = [kind for words in entry["words"].values() for kind in re.findall(r'"kind": "([^"]+)"', words)]
-        gates = kinds or dict.fromkeys(key.split()[0] for key in entry["by"])
+        said = ", ".join(dict.fromkeys(f"`{key.split()[0]}`" for key in entry["by"]))
         of = ", ".join(dict.fromkeys(key.split()[-1] for key in entry["by"]))
-        said = ", ".join(f"`{gate}`" for gate in gates)
         mark = "; ".join([entry["mark"], *(f"false alarm: {key}" for key in entry["false"])])
         rows.append(f"| {fault} | {said or '-'} | {of or '-'} | {entry['minutes']:g} | {mark} |")
     return "\n".join(rows) + "\n"

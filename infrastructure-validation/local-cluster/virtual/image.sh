@@ -21,9 +21,10 @@ MODULES=(virtio_pci virtio_blk virtio_net ext4 crc32c_generic qemu_fw_cfg)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$(cd "$here/../../.." && pwd)
-parts=("$here/image.sh" "$source/pyproject.toml" "$source/training/constraints.txt")
+# what pip installs there, without the training
+mapfile -t wanted < <(sed -n '/^dependencies = \[/,/^\]/s/^ *"\([^"]*\)".*/\1/p; s/^requires = \["\(.*\)"\]/\1/p' "$source/pyproject.toml")
 mirror=${MIRROR:-http://deb.debian.org/debian}
-name=$(cat "${parts[@]}" | sha256sum)
+name=$({ cat "$here/image.sh" "$source/training/constraints.txt"; printf '%s\n' "${wanted[@]}"; } | sha256sum)
 image=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/bringup-virtual}/$SUITE-${name:0:12}
 root=$image/root
 
@@ -79,9 +80,7 @@ INIT
 # The light environment, installed by its own target as a site without internet does it: wheels from here, pip in the root.
 environment() {
   local tree=$root$CHECKOUT
-  local wanted
   mkdir -p "$tree" "$image/wheels"
-  mapfile -t wanted < <(sed -n '/^dependencies = \[/,/^\]/s/^ *"\([^"]*\)".*/\1/p; s/^requires = \["\(.*\)"\]/\1/p' "$source/pyproject.toml")
   "$source/.venv/bin/python" -m pip download --quiet --only-binary=:all: --python-version 311 --platform manylinux2014_x86_64 \
     --platform manylinux_2_28_x86_64 --dest "$image/wheels" --constraint <(grep -vE '^(cuda-|nvidia-[^m]|triton=)' "$source/training/constraints.txt") \
     "${wanted[@]}"
