@@ -40,8 +40,8 @@ MACHINES = {
 
 def said_by(name: str) -> set[str]:
     """Gates that the file of a profile speaks of itself, each with its source."""
-    said = profiles.parse((PROFILES / f"{name}.yaml").read_text(), name)
-    return {*said.expect, *(entry.gate for entry in said.not_applicable)}
+    profile = profiles.parse((PROFILES / f"{name}.yaml").read_text(), name)
+    return {*profile.expect, *(entry.gate for entry in profile.not_applicable)}
 
 
 def numbers(profile: Profile) -> dict[str, object]:

@@ -49,8 +49,8 @@ def verdicts(gate: str, parsed: Parsed, nodes: list[str]) -> list[tuple[object, 
     (["drive.state=dead", "drives=6"], FAIL, "and 2 more"),
 )
 def test_a_drive_that_the_kernel_cannot_use_is_named(tmp_path, changes, outcome, words):
-    ((seen, said),) = verdicts("discovery.drives.broken", of_drives(tmp_path, *changes), ["n0"])
-    assert (seen, words in said) == (outcome, True), said
+    ((seen, shown),) = verdicts("discovery.drives.broken", of_drives(tmp_path, *changes), ["n0"])
+    assert (seen, words in shown) == (outcome, True), shown
 
 
 @for_each(("1", FAIL, "md0 lacks 1 of 8 drives"), ("0", PASS, "0 (4 x"), (None, PASS, "0 (4 x"))
@@ -58,8 +58,8 @@ def test_an_array_says_which_drives_it_lacks_and_a_striped_one_has_no_such_file(
     files = {"md0/md/raid_disks": "8"} | ({} if degraded is None else {"md0/md/degraded": degraded})
     place = Path(tempfile.mkdtemp(dir=tmp_path))
     tree(place / "block", files)
-    ((seen, said),) = verdicts("discovery.drives.broken", of_drives(place), ["n0"])
-    assert (seen, words in said) == (outcome, True), said
+    ((seen, shown),) = verdicts("discovery.drives.broken", of_drives(place), ["n0"])
+    assert (seen, words in shown) == (outcome, True), shown
 
 
 @shows_failing("discovery.drives", "discovery.devices")
@@ -99,8 +99,8 @@ def user(monkeypatch, name="ann", home="/", groups=(100,), error=None) -> Parsed
     ({"error": identity.NoAnswer("no answer within 20 s")}, WARN, "no answer within 20 s"),
 )
 def test_a_node_that_does_not_know_the_user_or_lacks_the_home_says_so(monkeypatch, how, outcome, words):
-    ((seen, said),) = verdicts("discovery.user.home", user(monkeypatch, **how), ["n0"])
-    assert (seen, words in said) == (outcome, True), said
+    ((seen, shown),) = verdicts("discovery.user.home", user(monkeypatch, **how), ["n0"])
+    assert (seen, words in shown) == (outcome, True), shown
 
 
 @shows_failing("discovery.user.alike")

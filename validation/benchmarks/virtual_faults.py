@@ -90,8 +90,8 @@ def of_job(fault: Mapping[str, str]) -> Lines:
 
 
 def _state(job: str) -> str:
-    found = re.search(r"JobState=(\w+)", cluster("sh", "scontrol", "show", "job", job))
-    return found[1] if found else ""
+    state = re.search(r"JobState=(\w+)", cluster("sh", "scontrol", "show", "job", job))
+    return state[1] if state else ""
 
 
 def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
@@ -108,9 +108,9 @@ def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
     if kind == "why":
         for fault in entry["faults"]:
             begun = time.monotonic()
-            said = of_job(fault)
-            mark, own = judged(fault, said)
-            _keep(kept, name, fault, mark, own or list(said), said, begun, [])
+            answers = of_job(fault)
+            mark, own = judged(fault, answers)
+            _keep(kept, name, fault, mark, own or list(answers), answers, begun, [])
         return
     usual = kept.get("healthy", {}).get(kind, {})
     made = []
@@ -118,13 +118,13 @@ def play(name: str, entry: Mapping, nodes: Sequence[str], kept: dict) -> None:
         for fault in entry["faults"]:
             made.append(fault)
             on(fault["node"], fault["make"])
-        said = of_phase(kind, entry.get("parts", ""), nodes)
+        answers = of_phase(kind, entry.get("parts", ""), nodes)
     finally:
         for fault in reversed(made):
             on(fault["node"], fault.get("undo", ""))
-    new = {key: words for key, words in said.items() if usual.get(key, "").split(":")[0] != words.split(":")[0]}
+    new = {key: words for key, words in answers.items() if usual.get(key, "").split(":")[0] != words.split(":")[0]}
     if not entry["faults"]:
-        kept.setdefault("healthy", {})[kind] = said
+        kept.setdefault("healthy", {})[kind] = answers
     explained = {key for fault in entry["faults"] for key in judged(fault, new)[1]}
     follows = [fault["also"] for fault in entry["faults"] if "also" in fault]
     explained |= {key for key in new if any(re.search(pattern, key) for pattern in follows)}
@@ -147,10 +147,10 @@ def _keep(
 def page(kept: Mapping) -> str:
     rows = ["| fault | said by | of | minutes | |", "|---|---|---|---|---|"]
     for fault, entry in kept.get("faults", {}).items():
-        said = ", ".join(dict.fromkeys(f"`{key.split()[0]}`" for key in entry["by"]))
+        checks = ", ".join(dict.fromkeys(f"`{key.split()[0]}`" for key in entry["by"]))
         of = ", ".join(dict.fromkeys(key.split()[-1] for key in entry["by"]))
         mark = "; ".join([entry["mark"], *(f"false alarm: {key}" for key in entry["false"])])
-        rows.append(f"| {fault} | {said or '-'} | {of or '-'} | {entry['minutes']:g} | {mark} |")
+        rows.append(f"| {fault} | {checks or '-'} | {of or '-'} | {entry['minutes']:g} | {mark} |")
     return "\n".join(rows) + "\n"
 
 

@@ -102,5 +102,5 @@ def _with_limits(result: Result, contract: Contract, known: dict[str, str]) -> R
     line = contract.lines.get(result.line)
     gates: Sequence[str] = [] if line is None else [*line.gates, line.fact or ""]
     of_claims = [id for id, gate in GATES.items() if line is not None and set(gate.claims) & set(line.statements)]
-    found = [known[gate] for gate in dict.fromkeys([*gates, *of_claims]) if gate in known]
-    return result.model_copy(update={"limits": found})
+    limits = [known[gate] for gate in dict.fromkeys([*gates, *of_claims]) if gate in known]
+    return result.model_copy(update={"limits": limits})

@@ -18,13 +18,13 @@ def setting(derived: Parsed, gate: Gate, observed: Seen) -> None:
     lines = observed.of(gate.fold.facts[0])
     for line in lines:  # two files may both have it, and both must be right
         why = f"{name} = {line.value}"
-        derived.saw(gate.id, line.subject, _said(gate, str(line.value)), gate.unit, line.evidence, why)
+        derived.saw(gate.id, line.subject, _setting(gate, str(line.value)), gate.unit, line.evidence, why)
     for other in observed.of(gate.fold.of)[-1:] if gate.fold.of and not lines else ():
         why = f"no line {name} beside {beside}"
-        derived.saw(gate.id, other.subject, _said(gate, ""), gate.unit, other.evidence, why)
+        derived.saw(gate.id, other.subject, _setting(gate, ""), gate.unit, other.evidence, why)
 
 
-def _said(gate: Gate, text: str) -> Value | None:
+def _setting(gate: Gate, text: str) -> Value | None:
     if gate.unit != "flag":
         number = re.match(r"(\d{1,9})(?: sec)?$", text)
         return int(number[1]) if number else None

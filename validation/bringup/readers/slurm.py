@@ -16,7 +16,7 @@ _NODE = re.compile(r"^NodeName=(\S+) ")
 
 
 def field_of(line: str, name: str) -> str | None:
-    """`Name=value` of one `scontrol -o` line; only for values without blanks."""
+    """Return the value of `Name=value` in a line of `scontrol -o`; only of values without blanks."""
     match = re.search(rf"(?:^| ){re.escape(name)}=(\S*)", line)
     return match[1] if match else None
 

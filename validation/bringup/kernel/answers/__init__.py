@@ -122,17 +122,19 @@ class _Claimed:
 
 
 def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object], left_out: _Names) -> _Claimed:
-    of_runs = [(run, found) for run in runs if (found := _evidence(claim, run))]
+    of_runs = [(run, by_gate) for run in runs if (by_gate := _evidence(claim, run))]
     of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
     gates = proving(claim.id, of_sites)
-    asking = [run for run, found in of_runs if any(gate in gates for gate in found)]
-    bearing = [evidence for _, found in of_runs for several in found.values() for evidence in several]
+    asking = [run for run, by_gate in of_runs if any(gate in gates for gate in by_gate)]
+    bearing = [evidence for _, by_gate in of_runs for several in by_gate.values() for evidence in several]
     others = [evidence for evidence in bearing if evidence.verdict.outcome is not Outcome.PASS]
     of_outcome = {outcome: _by_gate(others, outcome) for outcome in Outcome}
     phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
     taking_part = [run for run, _ in of_runs]
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
-    shown = (number_of([each.verdict for _, found in of_runs for each in found.get(gate, ())]) for gate in claim.shows)
+    shown = (
+        number_of([each.verdict for _, by_gate in of_runs for each in by_gate.get(gate, ())]) for gate in claim.shows
+    )
     plain = ClaimAnswer(
         claim=claim.id,
         says=claim.says,
@@ -168,7 +170,7 @@ def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object],
     not_on = [f"not on {', '.join(not_here)} (excluded)"] if not_here else []
     if lacking:
         return answer(Mark.NOT_PROVEN, "; ".join([stand_ins_of([plain]), *not_on]))
-    judged_gates = {gate for _, found in of_runs for gate in found}
+    judged_gates = {gate for _, by_gate in of_runs for gate in by_gate}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
     open_ends = [f"not asked: {', '.join(dict.fromkeys(map(title, unasked)))}"] * bool(unasked) + not_on
@@ -183,7 +185,7 @@ def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object],
 
 def _own_numbers(of_runs: Sequence[tuple[_RunEvidence, _ByGate]]) -> list[str]:
     """Why speeds that passed say `as before` and not `as bought`: each of their limits was measured on this cluster."""
-    limits = [run.judged.profile.expect.get(gate) for run, found in of_runs for gate in found]
+    limits = [run.judged.profile.expect.get(gate) for run, by_gate in of_runs for gate in by_gate]
     speeds = [limit for limit in limits if limit is not None and limit.unit in SPEEDS]
     if not speeds or not all(limit.is_own for limit in speeds):
         return []

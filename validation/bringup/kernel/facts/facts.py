@@ -45,7 +45,7 @@ class _Closing(Struct, forbid_unknown_fields=True):
     utc: str | UnsetType = UNSET
 
 
-_said, _text = msgspec.json.Decoder(_Said).decode, msgspec.json.Decoder(str).decode
+_decode, _text = msgspec.json.Decoder(_Said).decode, msgspec.json.Decoder(str).decode
 _fact, _closing = msgspec.json.Decoder(_Fact).decode, msgspec.json.Decoder(_Closing).decode
 _What = tuple[str, Value | None, str, str | None]  # quantity, value, unit, why
 
@@ -152,7 +152,7 @@ class _Lines:
 
     def _end(self, end: str) -> _What:
         """Read the last part of a line. Raises ValueError."""
-        what = _what(_said(f'{{"quantity": {end}'))
+        what = _what(_decode(f'{{"quantity": {end}'))
         if len(self._ends) < _MOST_KEPT:
             self._ends[end] = what
         return what
@@ -161,30 +161,30 @@ class _Lines:
         """Read a line by itself: the first fact of a task, a closing line, or neither: None."""
         label = LABEL.match(line)
         words = line[label.end() :] if label else line
-        said = _decoded(words)
-        if said is None:
+        entry = _decoded(words)
+        if entry is None:
             if words and not words.isspace():
                 self.others += 1
                 if self.others <= MOST_NAMED:
                     self.parsed.note(f"{self._where}:{number}: not a fact: {words[:60]!r}")
             return None
-        of = label[1] if label else "", said.at, said.probe
+        of = label[1] if label else "", entry.at, entry.probe
         if (task := self.tasks.get(of)) is None:
             objection = None if self._speakers is None else self._speakers.of_task(*of)
-            task = self.tasks[of] = _Task(said.at, said.probe, objection)
-        if isinstance(said, _Fact):
-            if words.startswith(f'{{"probe": "{said.probe}", "at": "{said.at}"{_SUBJECT}'):
+            task = self.tasks[of] = _Task(entry.at, entry.probe, objection)
+        if isinstance(entry, _Fact):
+            if words.startswith(f'{{"probe": "{entry.probe}", "at": "{entry.at}"{_SUBJECT}'):
                 self._begun[line.partition(_SUBJECT)[0]] = task
-            return task, self._believed(task, said.subject, said.quantity, number), _what(said)
+            return task, self._believed(task, entry.subject, entry.quantity, number), _what(entry)
         evidence = f"{self._where}:{number}"
         if task.objection is not None:
             self.refusals.note(task.objection, number)
             return None
         if not task.ends:
             self.closed.append(task)
-        task.ends.append((said.end, evidence))
-        if said.run is not UNSET and said.utc is not UNSET:
-            self.parsed.saw("probe.stamp", said.at, [said.run, said.utc], "run and UTC", evidence)
+        task.ends.append((entry.end, evidence))
+        if entry.run is not UNSET and entry.utc is not UNSET:
+            self.parsed.saw("probe.stamp", entry.at, [entry.run, entry.utc], "run and UTC", evidence)
         return None
 
     def _believed(self, task: _Task, subject: str, quantity: str, number: int, named: str = "") -> str | None:
@@ -199,15 +199,15 @@ class _Lines:
         return subject
 
 
-def _what(said: _Said) -> _What:
+def _what(entry: _Said) -> _What:
     """Return what is said. No name, version or id is empty: two nodes without one are not alike. Raises ValueError: a
     value is missing, and the reason, too."""
-    value, why = said.value, None if said.why is UNSET else said.why
+    value, why = entry.value, None if entry.why is UNSET else entry.why
     if value is None and not why:
         raise ValueError
     if value == "":
         value, why = None, why or "an empty text"
-    return said.quantity, value, said.unit, why
+    return entry.quantity, value, entry.unit, why
 
 
 def _decoded(words: str) -> _Fact | _Closing | None:
