@@ -149,14 +149,9 @@ def page(kept: Mapping) -> str:
     for fault, entry in kept.get("faults", {}).items():
         checks = ", ".join(dict.fromkeys(f"`{key.split()[0]}`" for key in entry["by"]))
         of = ", ".join(dict.fromkeys(key.split()[-1] for key in entry["by"]))
-<<<<<<< HEAD
-        mark = "; ".join([entry["mark"], *(f"false alarm: {key}" for key in entry["false"])])
-        rows.append(f"| {fault} | {checks or '-'} | {of or '-'} | {entry['minutes']:g} | {mark} |")
-=======
-        mark = f"{said} {of}" if entry["mark"] == "found" else f"**{entry['mark']}** {said}".strip()
+        mark = f"{checks} {of}" if entry["mark"] == "found" else f"**{entry['mark']}** {checks}".strip()
         mark = "; ".join([mark, *(f"false alarm: {key}" for key in entry["false"])])
         rows.append(f"| {fault} | {mark} | {entry['minutes']:g} |")
->>>>>>> 289b33a6 (What was found on virtual nodes)
     return "\n".join(rows) + "\n"
 
 
