@@ -35,7 +35,7 @@ class Shown:
     options: tuple[str, ...]
 
 
-load = functools.cache(profiles.load)
+load = functools.cache(functools.partial(profiles.load, strict=False))
 
 
 def shown() -> list[Shown]:

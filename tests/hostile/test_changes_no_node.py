@@ -29,6 +29,7 @@ PRINTED = {  # file -> the orders in it that a person may paste
     "infrastructure-validation/slurm/install": {"scontrol reconfigure"},
     "validation/bringup/report/drain.py": {"scontrol update", "State=DRAIN"},
     "validation/bringup/run/node_lines.py": {"scontrol update", "State=RESUME"},
+    "validation/benchmarks/virtual_faults.py": {"scontrol update"},  # to the virtual nodes that it made
     "validation/benchmarks/judge_and_report.py": {"State=IDLE"},  # an answer of Slurm, made up
 }
 

@@ -173,7 +173,10 @@ def test_where_nothing_can_be_judged_the_first_node_is_tried(tmp_path, monkeypat
 def test_a_link_that_stays_slower_is_one_fault(tmp_path, monkeypatch):
     def ends(phase: str, nodes: list[str]) -> Judged:
         run, is_slow = well(phase, nodes), len(soaked.ran) > 8
-        verdicts = [replace(v, value=0.9) if is_slow and v.subject == "n0--n1" else v for v in run.verdicts.verdicts]
+        verdicts = [
+            v.model_copy(update={"value": 0.9}) if is_slow and v.subject == "n0--n1" else v
+            for v in run.verdicts.verdicts
+        ]
         return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
 
     soaked = Soaked(tmp_path, monkeypatch, ends)
