@@ -4,6 +4,7 @@ end here as they are told to; nothing is submitted."""
 import io
 import json
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -173,10 +174,9 @@ def test_where_nothing_can_be_judged_the_first_node_is_tried(tmp_path, monkeypat
 def test_a_link_that_stays_slower_is_one_fault(tmp_path, monkeypatch):
     def ends(phase: str, nodes: list[str]) -> Judged:
         run, is_slow = well(phase, nodes), len(soaked.ran) > 8
-        verdicts = [
-            v.model_copy(update={"value": 0.9}) if is_slow and v.subject == "n0--n1" else v
-            for v in run.verdicts.verdicts
-        ]
+        slow = {"value": 0.9} if is_slow else {}
+        verdicts = [v.model_copy(update=slow if v.subject == "n0--n1" else {}) for v in run.verdicts.verdicts]
+        time.sleep(0.11)  # a soak's seconds have one place: rotations of one moment would be one
         return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
 
     soaked = Soaked(tmp_path, monkeypatch, ends)
