@@ -51,7 +51,7 @@ def wrong_with(drive):
 
 
 def lacking(array):
-    """What Linux's md says of an array with parity or mirrors. A striped one has no such file: it fails as a whole."""
+    """How many drives an array with parity or mirrors lacks, by Linux's md. A striped array has no such file."""
     missing = read(array / "degraded")
     return (
         None

@@ -69,10 +69,12 @@ def at_home(folder):
         is_there = within(ANSWER_S, lambda: Path(folder).is_dir() and os.access(folder, os.R_OK | os.X_OK))
     except (OSError, NoAnswer) as error:
         return f"{folder}: {getattr(error, 'strerror', None) or error}"
-    return None if is_there else f"{folder}: there is no such folder, or the user may not read it"
+    return None if is_there else f"{folder} is not there, or the user may not read it"
 
 
 def kept_on(folder):
-    """Kind and server of a shared filesystem; of the node's own the kind alone: its disk may have another name."""
+    """Kind and export of a shared filesystem, without its server: nodes may mount it from several addresses of one. Of
+    the node's own the kind alone: its disk may have another name."""
     kind, source = mount_of(Path(folder)).split(" ")[:2]
-    return f"{kind} {source}" if kind.startswith(ACROSS) or ":" in source else f"the node's own {kind}"
+    is_shared = kind.startswith(ACROSS) or ":" in source
+    return f"{kind} {source.rpartition(':')[2]}" if is_shared else f"the node's own {kind}"

@@ -4,7 +4,6 @@ end here as they are told to; nothing is submitted."""
 import io
 import json
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from bringup.accept.contract import parse
 from bringup.accept.lines import of_contract
 from bringup.cli import main
-from bringup.kernel.judge import Judged
+from bringup.kernel.judge import EVIDENCE, Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
@@ -97,7 +96,12 @@ def test_each_statement_is_of_one_kind_and_a_check_is_of_its_own_kind_first():
 )
 def test_hours_count_where_a_kind_of_fault_was_looked_for_and_not_found(failed, outcome, gpu_hours):
     assert counted.hours([bad(well("node_sweep", NODES), *failed, outcome=outcome)]).get("GPU", 0) == gpu_hours
-    assert "storage" not in counted.hours([well("node_sweep", NODES)])  # nobody asked
+    run = well("node_sweep", NODES)
+    assert "storage" not in counted.hours([run])  # nobody asked
+    measured = [
+        v if v.gate in EVIDENCE else v.model_copy(update={"outcome": Outcome.NO_LIMIT}) for v in run.verdicts.verdicts
+    ]
+    assert "GPU" not in counted.hours([replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": measured}))])
 
 
 @for_each(
@@ -176,7 +180,6 @@ def test_a_link_that_stays_slower_is_one_fault(tmp_path, monkeypatch):
         run, is_slow = well(phase, nodes), len(soaked.ran) > 8
         slow = {"value": 0.9} if is_slow else {}
         verdicts = [v.model_copy(update=slow if v.subject == "n0--n1" else {}) for v in run.verdicts.verdicts]
-        time.sleep(0.11)  # a soak's seconds have one place: rotations of one moment would be one
         return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
 
     soaked = Soaked(tmp_path, monkeypatch, ends)

@@ -113,7 +113,7 @@ def rate_of(device, port):
 
 
 def exchanged(local, host, port, interface, seconds):
-    """What the other side says of itself, and whether it is this node; and Gb/s over the interface, if there is one."""
+    """The other side's own words, whether it is this node, and Gb/s over the interface, if there is one."""
     if host is None:
         print("\n" + "*" * 36 + "\n* Waiting for client to connect... *\n" + "*" * 36, flush=True)
         with socket.socket() as server:

@@ -3,7 +3,7 @@
 # /scratch. Needs root, debootstrap, qemu-utils and e2fsprogs. Prints the folder; a later call finds it there.
 #
 #   image.sh [FOLDER]   default: ~/.cache/bringup-virtual; the image lies below, under a name made of all that went into it
-#   MIRROR              Debian's mirror (default: http://deb.debian.org/debian)
+#   MIRROR              Debian's mirror (default: debootstrap's own)
 set -euo pipefail
 
 SUITE=bookworm
@@ -23,7 +23,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$(cd "$here/../../.." && pwd)
 # what pip installs there, without the training
 mapfile -t wanted < <(sed -n '/^dependencies = \[/,/^\]/s/^ *"\([^"]*\)".*/\1/p; s/^requires = \["\(.*\)"\]/\1/p' "$source/pyproject.toml")
-mirror=${MIRROR:-http://deb.debian.org/debian}
+mirror=(${MIRROR:+"$MIRROR"})
 name=$({ cat "$here/image.sh" "$source/training/constraints.txt"; printf '%s\n' "${wanted[@]}"; } | sha256sum)
 image=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/bringup-virtual}/$SUITE-${name:0:12}
 root=$image/root
@@ -33,7 +33,7 @@ die() { echo "image: $*" >&2; exit 2; }
 packages() {
   local list
   printf -v list '%s,' "${PACKAGES[@]}"
-  DPKG_FORCE=unsafe-io debootstrap --variant=minbase --include="${list%,}" "$SUITE" "$root" "$mirror"
+  DPKG_FORCE=unsafe-io debootstrap --variant=minbase --include="${list%,}" "$SUITE" "$root" "${mirror[@]}"
 }
 
 kernel() { # with its modules, without what its package pulls in: sets VERSION

@@ -23,7 +23,7 @@ virtual_up() {  # [--nodes N] [--memory MIB]
     command -v "$i" >/dev/null || die "$i is not installed: apt-get install qemu-system-x86 qemu-utils openssh-client"
   done
   image=$(bash "$VIRTUAL/image.sh" | tee /dev/stderr | tail -n 1)
-  [ -e "$image/done" ] || die "there is no image of the virtual nodes; see above"
+  [ -e "$image/done" ] || die "image.sh made no image of the virtual nodes: read its lines above"
   lock_state
   if is_virtual && recorded switch >/dev/null; then
     [ "$(<"$STATE/shape")" = "$shape" ] || die "up already with another shape ($(<"$STATE/shape")); run 'cluster down' first"

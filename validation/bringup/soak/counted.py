@@ -40,7 +40,7 @@ def hours(runs: Sequence[Judged]) -> dict[str, float]:
             nodes = {node for node in subjects.nodes_of(verdict.subject) if node in run.run.nodes} or run.run.nodes
             if verdict.outcome is Outcome.FAIL or judge.stops(verdict):
                 spoilt[kind_of(verdict.gate)].update(nodes)
-            elif verdict.outcome is not Outcome.INCOMPLETE:
+            elif verdict.outcome in (Outcome.PASS, Outcome.WARN):  # a number without a limit shows no fault
                 looked[kind_of(verdict.gate)].update(nodes)
         parts: dict[str, Mapping[str, int]] = {"GPU": dict.fromkeys(run.run.nodes, run.run.ranks_per_node), "NIC": nics}
         for kind, nodes in looked.items():

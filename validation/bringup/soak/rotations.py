@@ -108,7 +108,7 @@ class Soaking:
             number=number,
             playbook=text.shown_path(folder),
             began_at=began_at,
-            seconds=round(time.monotonic() - begun, 1),
+            seconds=round(time.monotonic() - begun, 3),
             nodes=nodes,
             phases=[judged.run.phase for judged in work.judged],
             hours=counted.hours(work.judged),
