@@ -1,146 +1,67 @@
-"""A fake NVML: the functions of pynvml that the probes call, on GPUs that a test describes."""
+"""NVML as a probe asks it: the real pynvml, on the library that stands in for the driver's on simulated nodes.
 
-from types import SimpleNamespace
+A test says what its GPUs have otherwise than healthy ones, as lines of their state file (simulated/healthy.conf)."""
 
-HEALTHY = {
-    "ecc": 0,
-    "corrected": 3,
-    "rows": (1, 0),
-    "pending": 0,
-    "failed": 0,
-    "width": 16,
-    "generation": 5,
-    "links": 18,
-    "fabric": 3,
-    "status": 0,
-    "reasons": 0x1,
-    "processes": 0,
-    "mig": 0,
-    "memory": 80,
-    "used": 0.6,
-    "recoveries": 0,
-    "replays": 0,
-    "crc": 0,
-    "fields": {},
-    "persistence": 1,
-    "power": 700_000,
-    "clock": 1980,
-    "ecc_mode": (1, 1),
-    "vbios": "96.00.74.00.01",
-    "serial": "1650000000000",
-    "board": "900-00000-0000-000",
-    "name": b"NVIDIA H100 80GB HBM3",
-}
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import CDLL
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pynvml
+import state as states
+
+SIMULATED = Path(states.__file__).parent
 GPUS = ("GPU-a", "GPU-b")
+UNLIKE_A_NODES = (  # what tests/fixtures/nvidia-smi.json says of both
+    *("devices=all", "gpu.memory=85899345920", "gpu.memory_used=644245094", "gpu.ecc_corrected=3"),
+    *("gpu.remapped_corrected=1", "gpu0.bus=18", "gpu1.bus=18"),
+    *(f"gpu{index}.{key}" for index in (0, 1) for key in (f"uuid={GPUS[index]}", "serial=1650000000000")),
+)
 
 
-ANSWERS = {
-    "nvmlDeviceGetName": "name",
-    "nvmlDeviceGetPersistenceMode": "persistence",
-    "nvmlDeviceGetEccMode": "ecc_mode",
-    "nvmlDeviceGetVbiosVersion": "vbios",
-    "nvmlDeviceGetSerial": "serial",
-    "nvmlDeviceGetBoardPartNumber": "board",
-    "nvmlDeviceGetCurrPcieLinkWidth": "width",
-    "nvmlDeviceGetCurrPcieLinkGeneration": "generation",
-    "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
-    "nvmlDeviceGetEnforcedPowerLimit": "power",
-    "nvmlDeviceGetApplicationsClock": "clock",
-}
-CONSTANTS = {
-    "nvmlSystemGetDriverVersion": "570.86.15",
-    "nvmlSystemGetCudaDriverVersion": 12080,
-    "nvmlDeviceGetMaxPcieLinkWidth": 16,
-    "nvmlDeviceGetMaxPcieLinkGeneration": 5,
-    "nvmlDeviceGetPowerManagementDefaultLimit": HEALTHY["power"],
-    "nvmlDeviceGetDefaultApplicationsClock": HEALTHY["clock"],
-    "nvmlDeviceGetPciInfo": SimpleNamespace(busId=b"00000000:18:00.0"),
-}
+@cache
+def library_folder() -> Path:
+    """Make the library as `cluster up` makes it, with every warning an error, and return its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="bringup with a space "))
+    atexit.register(shutil.rmtree, folder)
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    soname = ["-Wl,-soname,libnvidia-ml.so.1", "-o", folder / "libnvidia-ml.so.1"]
+    subprocess.run([*command, *soname, SIMULATED / "nvml.c"], check=True)
+    return folder
 
 
-class FakeNvml:
-    """The functions of pynvml that nvml.py calls; `gpus` are dictionaries like HEALTHY, a value may be an exception."""
+class Driver:
+    """Has the functions of pynvml. A test may set one of its own, for what the library cannot do."""
 
-    class NVMLError(Exception):
-        pass
+    def __init__(self, state: Path) -> None:
+        self._state = state
 
-    class NVMLError_NotSupported(NVMLError):
-        pass
+    def becomes(self, *changes: str) -> None:
+        self._state.write_text(states.changed(self._state.read_text(), changes))
 
-    class NVMLError_InvalidArgument(NVMLError):
-        pass
+    def __getattr__(self, function: str) -> Any:
+        return getattr(pynvml, function)
 
-    class NVMLError_Deprecated(NVMLError):
-        value = 26
 
-    NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 0, 1, 0
-    NVML_NVLINK_MAX_LINKS = 18
-    NVML_NVLINK_ERROR_DL_REPLAY, NVML_NVLINK_ERROR_DL_RECOVERY, NVML_NVLINK_ERROR_DL_CRC_FLIT = 0, 1, 2
-    c_nvmlGpuFabricInfoV_t = SimpleNamespace
-
-    def __init__(self, *gpus):
-        self.gpus = gpus
-
-    @staticmethod
-    def _of(gpu, key):
-        if isinstance(gpu[key], Exception):
-            raise gpu[key]
-        return gpu[key]
-
-    def byref(self, info):
-        return info
-
-    def nvmlDeviceGetCount(self):
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        self._of(self.gpus[index], "name")
-        return self.gpus[index]
-
-    def nvmlDeviceGetUUID(self, gpu):
-        return GPUS[[known is gpu for known in self.gpus].index(True)]
-
-    def nvmlDeviceGetGpuFabricInfoV(self, gpu, info):
-        info.state, info.status = self._of(gpu, "fabric"), gpu["status"]
-        info.healthMask, info.cliqueId = gpu.get("health", 0), 1
-        info.clusterUuid = gpu.get("cluster", bytes(16))
-
-    def nvmlDeviceGetNvLinkState(self, gpu, link):
-        return link < self._of(gpu, "links")
-
-    def nvmlDeviceGetNvLinkErrorCounter(self, gpu, link, counter):
-        count = self._of(gpu, ("replays", "recoveries", "crc")[counter])
-        return count if link == 5 else 0
-
-    def nvmlDeviceGetFieldValues(self, gpu, asked):
-        """NVML refuses each field by itself: 3, NotSupported. `fields`: counts of link 5. `recovery`: the action that a
-        GPU needs; less than 0: the code with which the driver refuses the question."""
-        if asked == [(230, 0)]:
-            action = self._of({"recovery": 0} | gpu, "recovery")
-            return [SimpleNamespace(nvmlReturn=max(0, -action), value=SimpleNamespace(uiVal=max(0, action)))]
-        counts = [(gpu["fields"].get(field), link) for field, link in asked]
-        values = [SimpleNamespace(ullVal=count or 0 if link == 5 else 0) for count, link in counts]
-        codes = [3 if count is None else 0 for count, _ in counts]
-        return [SimpleNamespace(nvmlReturn=code, value=value) for code, value in zip(codes, values, strict=True)]
-
-    def nvmlDeviceGetRemappedRows(self, gpu):
-        return [*gpu["rows"], self._of(gpu, "pending"), gpu["failed"]]
-
-    def nvmlDeviceGetMigMode(self, gpu):
-        return [self._of(gpu, "mig"), 0]
-
-    def nvmlDeviceGetMemoryInfo(self, gpu):
-        return SimpleNamespace(total=self._of(gpu, "memory") * 2**30, used=int(gpu["used"] * 2**30))
-
-    def nvmlDeviceGetTotalEccErrors(self, gpu, kind, counter):
-        return self._of(gpu, "ecc") if kind == self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else gpu["corrected"]
-
-    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
-        return [None] * self._of(gpu, "processes")
-
-    def __getattr__(self, function):
-        if function in ANSWERS:
-            return lambda gpu, *_: self._of(gpu, ANSWERS[function])
-        if function in CONSTANTS:
-            return lambda *_: CONSTANTS[function]
-        raise AttributeError(function)
+@contextmanager
+def driver_of(*changes: str, gpus: int = 2) -> Iterator[Driver]:
+    """Yield the driver of a node with so many H100, GPU-a and GPU-b, of which the state file says this besides."""
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder) / "state.conf"
+        healthy = states.healthy("h100", "n0", 2)
+        state.write_text(states.changed(healthy, [*UNLIKE_A_NODES, f"gpus={gpus}", *changes]))
+        library = CDLL(str(library_folder() / "libnvidia-ml.so.1"))
+        with (
+            mock.patch.dict(os.environ, BRINGUP_SIMULATED_STATE=str(state)),
+            mock.patch.multiple(pynvml, nvmlLib=library, _nvmlGetFunctionPointer_cache={}),
+        ):
+            pynvml.nvmlInit()
+            yield Driver(state)

@@ -18,7 +18,7 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Action, Outcome, SiteUsed, Verdict
 from factory import a_run
 from loops import for_each
-from nvml_for_tests import HEALTHY, FakeNvml
+from nvml_for_tests import driver_of
 from probing import told_by
 from programs import tree
 from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, about, add_derived, in_words, judged, parsed_of
@@ -191,17 +191,24 @@ CONFIGS = [f"{device}/config" for device in ("ib/mlx5_0/device", GPU, SWITCH, SW
 REGISTERS = trees.config("256", "512")
 
 
-def probed(root: Path, at: str = "n0", files: dict[str, str | bytes] | None = None, shown: int | None = None, **gpu):
+def probed(
+    root: Path,
+    at: str = "n0",
+    files: dict[str, str | bytes] | None = None,
+    shown: int | None = None,
+    gpu: str = "numa=0",
+):
     """files: that are otherwise; shown: the bytes of the registers that the kernel shows; gpu: what it says."""
     tree(root / at, {**SYSFS, **{config: REGISTERS[:shown] for config in CONFIGS}, **(files or {})})
     (root / at / "pci").mkdir()
     (root / at / "pci/0000:1b:00.0").symlink_to(root / at / GPU)
     parsed = told_by(lambda facts: devices.devices(facts, root / at / "ib", root / at / "pci"), at)
-    parsed.add(told_by(lambda facts: devices.of_gpus(facts, FakeNvml({**HEALTHY, **gpu})), at))
+    with driver_of("gpus=1", f"gpu0.{gpu}") as driver:
+        parsed.add(told_by(lambda facts: devices.of_gpus(facts, driver), at))
     return parsed
 
 
-def compared(root: Path, files: dict[str, str | bytes] | None = None, **gpu: object) -> list[Verdict]:
+def compared(root: Path, files: dict[str, str | bytes] | None = None, **gpu: str) -> list[Verdict]:
     """n1 is the odd one."""
     parsed = Parsed()
     for node in NODES:
@@ -217,8 +224,8 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
         (
             ({"ib/mlx5_0/fw_ver": "28.36.1010"}, {}, "28.36.1010, 2 of 3 have 28.39.1002"),
             (dict.fromkeys(CONFIGS[1:2], payload), {}, "128 and 512 bytes+256 and 512 bytes"),  # of the GPU alone
-            ({}, {"vbios": "96.00.61.00.01"}, "VBIOS: 96.00.61.00.01"),
-            ({}, {"ecc_mode": (0, 0)}, "ECC: off"),
+            ({}, {"gpu": "vbios=96.00.61.00.01"}, "VBIOS: 96.00.61.00.01"),
+            ({}, {"gpu": "ecc_mode=off"}, "ECC: off"),
         )
     ):
         verdicts = compared(tmp_path / str(number), files, **gpu)
@@ -227,7 +234,7 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
 
 
 def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path):
-    verdicts = compared(tmp_path, name=FakeNvml.NVMLError("GPU is lost"))
+    verdicts = compared(tmp_path, gpu="lost=1")
     assert [verdict.outcome for verdict in verdicts] == [PASS, OPEN, PASS]
     assert "GPU is lost" in str(verdicts[1].cause)
 

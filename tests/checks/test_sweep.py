@@ -17,7 +17,7 @@ from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.records import Outcome, Value, Verdict
 from bringup.readers import dcgm
 from loops import case_for_each, for_each
-from nvml_for_tests import HEALTHY, FakeNvml
+from nvml_for_tests import driver_of
 from probing import answers_of
 from programs import PROBES, on_path, program, ran
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, Fact, failing, in_words, judged
@@ -134,19 +134,19 @@ def pcie(watched, why: str = "") -> tuple[Value | None, str]:
 
 
 @for_each(
-    ({}, 0, "generation 5 of 5, 16 of 16 lanes"),
-    ({"generation": 3}, 1, "generation 3 of 5, 16 of 16 lanes"),
-    ({"width": 8}, 1, "generation 5 of 5, 8 of 16 lanes"),
+    ([], 0, "generation 5 of 5, 16 of 16 lanes"),
+    (["gpu0.pcie_generation=3"], 1, "generation 3 of 5, 16 of 16 lanes"),
+    (["gpu0.pcie_width=8"], 1, "generation 5 of 5, 8 of 16 lanes"),
 )
 def test_the_link_is_asked_for_while_the_device_is_busy(changes, slow, says):
-    gpu = {**HEALTHY, "generation": 1}
-    ask = nvml.link_of(FakeNvml(gpu), gpu)
+    with driver_of("gpu0.pcie_generation=1") as driver:
+        ask = nvml.link_of(driver, driver.nvmlDeviceGetHandleByIndex(0))
 
-    def busy() -> object:  # idle it was of generation 1
-        gpu.update({"generation": 5, **changes})
-        return ask()
+        def busy() -> object:  # idle it was of generation 1
+            driver.becomes("gpu0.pcie_generation=5", *changes)
+            return ask()
 
-    assert pcie(sustained_load.run(torch, CPU, 0, None, busy).watched) == (slow, says)
+        assert pcie(sustained_load.run(torch, CPU, 0, None, busy).watched) == (slow, says)
 
 
 def test_a_moment_of_rest_is_not_a_slow_link_and_a_link_that_fell_back_for_good_is():
@@ -158,15 +158,11 @@ def test_a_moment_of_rest_is_not_a_slow_link_and_a_link_that_fell_back_for_good_
 
 def test_a_link_of_which_nvml_says_nothing_is_unknown_and_the_load_goes_on(monkeypatch):
     """The error once ended the rank, and with it all that the node said."""
-    gpu = dict(HEALTHY)
-    library = FakeNvml(gpu)
-    ask = nvml.link_of(library, gpu)
-
-    def silent(handle: object) -> int:
-        raise library.NVMLError("GPU is lost")
-
-    library.nvmlDeviceGetCurrPcieLinkWidth = silent  # type: ignore[method-assign]
-    assert pcie(sustained_load.run(torch, CPU, 0, None, ask).watched) == (None, "NVML did not say it under load")
+    with driver_of() as driver:
+        ask = nvml.link_of(driver, driver.nvmlDeviceGetHandleByIndex(0))
+        driver.becomes("gpu0.lost=1")
+        watched = sustained_load.run(torch, CPU, 0, None, ask).watched
+    assert pcie(watched) == (None, "NVML did not say it under load")
     monkeypatch.setattr(nvml, "library", lambda: (None, "pynvml is not installed"))
     assert nvml.pcie_links("GPU-a") == (None, "pynvml is not installed")
 

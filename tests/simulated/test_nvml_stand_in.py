@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import state as states
 from loops import case_for_each
+from nvml_for_tests import SIMULATED, library_folder
 from programs import begun, ran
 from tiers import first
 
 ROOT = Path(__file__).resolve().parents[2]
-SIMULATED = ROOT / "infrastructure-validation/local-cluster/simulated"
 PROBES = ROOT / "infrastructure-validation/probes"
 MODELS = {"a100", "b200", "h100", "h100-efa", "h200"}
 THROUGH = {"nvml": "import nvml; nvml.read(facts, nvml.library()[0])"}
@@ -27,11 +27,8 @@ Facts = dict[tuple[str, str], Any]  # (GPU or node, quantity without its beginni
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the library, made as `cluster up` makes it, with every warning an error."""
     folder = tmp_path_factory.mktemp("with a space")
-    command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
-    soname = ["-Wl,-soname,libnvidia-ml.so.1", "-o", folder / "libnvidia-ml.so.1"]
-    subprocess.run([*command, *soname, SIMULATED / "nvml.c"], check=True)
+    shutil.copy(library_folder() / "libnvidia-ml.so.1", folder)
     return folder
 
 

@@ -345,9 +345,13 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(const gpu_t *gpu, unsigned index, gp
 API int nvmlDeviceGetPersistenceMode(const gpu_t *gpu, unsigned *to) { return place_of(gpu, "persistence", OFF_ON, to); }
 
 API int nvmlDeviceGetEccMode(const gpu_t *gpu, unsigned *current, unsigned *pending) {
-  int code = place_of(gpu, "ecc_mode", OFF_ON, current);
-  if (code == OK && pending) *pending = *current;
-  return code;
+  static const char *const words[] = {"off", "on", "on_after_reset", "off_after_reset", NULL};
+  unsigned place;
+  int code = place_of(gpu, "ecc_mode", words, &place);
+  if (code != OK) return code;
+  *current = place & 1;
+  *pending = place < 2 ? place : !*current;
+  return OK;
 }
 
 API int nvmlDeviceGetComputeMode(const gpu_t *gpu, unsigned *to) {
@@ -446,16 +450,19 @@ API int nvmlDeviceGetFieldValues(const gpu_t *gpu, int count, field_t *fields) {
 API int nvmlDeviceGetGpuFabricInfoV(const gpu_t *gpu, fabric_v2_t *to) {
   static const char *const words[] = {"completed", "failed", "in_progress", "not_started", "not_supported", NULL};
   static const unsigned states[] = {3, 3, 2, 1, 0};
-  unsigned place;
+  unsigned place, cluster;
   if (!to) return INVALID_ARGUMENT;
   if (to->version != (sizeof *to | 2 << 24)) return VERSION_MISMATCH;
   int code = place_of(gpu, "fabric", words, &place);
   if (code != OK) return code;
   if (place == 4) return NOT_SUPPORTED;
-  memset(to->cluster, 0, sizeof to->cluster);
+  code = unsigned_of(gpu, "fabric_cluster", &cluster);
+  if (code == OK) code = unsigned_of(gpu, "fabric_health", &to->health);
+  if (code != OK) return code;
+  memset(to->cluster, (int)cluster, sizeof to->cluster);
   to->state = states[place];
   to->status = place == 0 ? OK : UNKNOWN;
-  to->clique = to->health = 0;
+  to->clique = 0;
   return OK;
 }
 

@@ -16,6 +16,7 @@ import monitor
 import nvml
 import patience
 import perftest
+import pynvml
 import pytest
 import smi
 from bringup.domains.blame import blame
@@ -30,7 +31,7 @@ from bringup.run.site import AtSite
 from bringup.run.site_file import Site
 from factory import a_run, a_verdict
 from loops import for_each
-from nvml_for_tests import GPUS, HEALTHY, FakeNvml
+from nvml_for_tests import GPUS, Driver, driver_of
 from probing import answers_of, told_by
 from programs import tree
 from runs_for_tests import FAIL, OPEN, PASS, Fact, add_derived, gpu_run, in_words, judged, opened, parsed_of, values
@@ -199,21 +200,21 @@ def test_the_sentence_says_the_name():
 
 # ---- GPUs that are lost or hang, drivers that do not start, tools that may not be run: who and why is said
 
-LOST = {**HEALTHY, "name": FakeNvml.NVMLError("GPU is lost")}
 TOOL = "Failed to initialize NVML: Driver/library version mismatch"
+INDEX = "nvmlDeviceGetHandleByIndex"
 
 
-class Hanging(FakeNvml):
+def hanging(driver: Driver, at: str, released: threading.Event) -> Driver:
     """GPU-b never answers the question that `at` names; at the end of the test it does."""
+    asked = getattr(driver, at)
 
-    def __init__(self, at: str, released: threading.Event) -> None:
-        super().__init__({**HEALTHY}, {**HEALTHY})
-        self.at, self.released = at, released
+    def hang(gpu, *more):
+        if gpu == 1 or (gpu != 0 and driver.nvmlDeviceGetUUID(gpu) == GPUS[1]):
+            released.wait()
+        return asked(gpu, *more)
 
-    def _of(self, gpu, key):
-        if key == self.at and gpu is self.gpus[1]:
-            self.released.wait()
-        return super()._of(gpu, key)
+    setattr(driver, at, hang)
+    return driver
 
 
 @pytest.fixture
@@ -234,22 +235,23 @@ def answering(parsed: Parsed) -> tuple[object, str]:
 
 
 @for_each(
-    ((HEALTHY, LOST), (), "1 (NVML; GPU 1: GPU is lost)"),
-    ((HEALTHY, LOST), GPUS, "1 (NVML; GPU 1: GPU is lost; no answer from GPU-b)"),  # the driver still lists it
-    ((HEALTHY,), (*GPUS, "GPU-c"), "1 (NVML)"),  # this job may not open the others
+    ("gpu1.lost=1", (), "1 (NVML; GPU 1: GPU is lost)"),
+    ("gpu1.lost=1", GPUS, "1 (NVML; GPU 1: GPU is lost; no answer from GPU-b)"),  # the driver still lists it
+    ("gpus=1", (*GPUS, "GPU-c"), "1 (NVML)"),  # this job may not open the others
 )
-def test_the_verdict_names_the_gpu_that_is_lost(gpus, listed, says):
-    fake = FakeNvml(*({**gpu} for gpu in gpus))
-    assert answering(told_by(lambda probe: nvml.read(probe, fake, listed=listed))) == (FAIL, says)
+def test_the_verdict_names_the_gpu_that_is_lost(change, listed, says):
+    with driver_of(change) as driver:
+        assert answering(told_by(lambda probe: nvml.read(probe, driver, listed=listed))) == (FAIL, says)
 
 
-@for_each("name", "ecc", "processes")
+@for_each(INDEX, "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetComputeRunningProcesses")
 def test_a_gpu_that_hangs_is_named_and_costs_neither_the_others_nor_the_probe(released, at):
     """22 questions of 20 s each would take a probe past the time limit of its job."""
-    parsed = told_by(lambda probe: nvml.read(probe, Hanging(at, released)))
+    with driver_of() as driver:
+        parsed = told_by(lambda probe: nvml.read(probe, hanging(driver, at, released)))
     assert answering(parsed) == (FAIL, "1 (NVML; GPU 1: no answer within 0.2 s)")
     assert [o.value for o in parsed.observations if (o.quantity, o.subject) == ("discovery.gpu.ecc", "n0/GPU-a")] == [0]
-    if at == "ecc":
+    if at == "nvmlDeviceGetTotalEccErrors":
         unknown = [o.why for o in parsed.observations if o.subject == "n0/GPU-b" and o.value is None]
         assert unknown[0] == "NVML: no answer within 0.2 s"
         assert len(unknown) > 10
@@ -274,20 +276,22 @@ def test_why_nvml_and_nvidia_smi_did_not_start_reaches_the_verdict(released):
 
 
 def test_a_driver_that_hangs_when_it_is_started_is_said_so_and_what_a_question_raises_is_raised(monkeypatch, released):
-    with pytest.raises(FakeNvml.NVMLError, match="lost"):
-        patience.within(5, lambda: FakeNvml(LOST).nvmlDeviceGetHandleByIndex(0))
-    fake = SimpleNamespace(nvmlInit=released.wait, NVMLError=FakeNvml.NVMLError)
+    with driver_of("gpu1.lost=1") as driver, pytest.raises(pynvml.NVMLError, match="lost"):
+        patience.within(5, lambda: driver.nvmlDeviceGetHandleByIndex(1))
+    fake = SimpleNamespace(nvmlInit=released.wait, NVMLError=pynvml.NVMLError)
     monkeypatch.setitem(__import__("sys").modules, "pynvml", fake)
     assert nvml.library() == (None, "NVML: no answer within 0.2 s")
 
 
 def test_the_inventory_tells_the_rest_of_the_node_when_a_gpu_hangs_and_counters_name_it(monkeypatch, released):
-    monkeypatch.setattr(nvml, "library", lambda: (Hanging("name", released), ""))
-    facts = answers_of(lambda probe: inventory.gpu(probe, None))
+    with driver_of() as driver:
+        monkeypatch.setattr(nvml, "library", lambda: (hanging(driver, INDEX, released), ""))
+        facts = answers_of(lambda probe: inventory.gpu(probe, None))
     assert {"discovery.gpu.count", "discovery.gpu.answering", "discovery.nvidia_smi.q"} <= facts.keys()
-    for at in ("name", "ecc"):
-        monkeypatch.setattr(nvml, "library", lambda at=at: (Hanging(at, released), ""))
-        parsed = told_by(lambda probe: counters.of_gpus(counters.Counters(probe, "before")))
+    for at in (INDEX, "nvmlDeviceGetTotalEccErrors"):
+        with driver_of() as driver:
+            monkeypatch.setattr(nvml, "library", lambda at=at, driver=driver: (hanging(driver, at, released), ""))
+            parsed = told_by(lambda probe: counters.of_gpus(counters.Counters(probe, "before")))
         assert [o.value for o in parsed.observations if o.quantity.endswith(".gpus")] == [1]
         assert [o.why for o in parsed.observations if o.subject == "n0/gpu1"] == ["NVML: no answer within 0.2 s"]
 
@@ -297,22 +301,25 @@ def test_the_inventory_tells_the_rest_of_the_node_when_a_gpu_hangs_and_counters_
 NOTHING = ["", "", ""]
 
 
-@for_each(FakeNvml.NVMLError("GPU is lost"), AttributeError("an old pynvml"))
-def test_a_driver_that_cannot_count_its_gpus_does_not_end_the_samples(count):
-    class Broken(FakeNvml):
-        def nvmlDeviceGetCount(self):
-            raise count
+@for_each(AttributeError("an old pynvml"), pynvml.NVMLError_GpuIsLost())
+def test_a_driver_that_cannot_count_its_gpus_does_not_end_the_samples(error):
+    def count() -> int:
+        raise error
 
-    assert monitor.gpu_reader(Broken())() == (NOTHING, [])
+    with driver_of() as driver:
+        driver.nvmlDeviceGetCount = count
+        assert monitor.gpu_reader(driver)() == (NOTHING, [])
 
 
 def test_a_gpu_that_is_lost_or_hangs_leaves_the_samples_of_the_others(released):
-    summary, each = monitor.gpu_reader(FakeNvml({**HEALTHY}, LOST))()
+    with driver_of("gpu1.lost=1") as driver:
+        summary, each = monitor.gpu_reader(driver)()
     assert [cells[0] for cells in each] == ["GPU-a"]
     assert summary == NOTHING
-    read = monitor.gpu_reader(Hanging("reasons", released))
-    assert read() == (NOTHING, [])
-    assert read() == (NOTHING, []), "it is not waited for again"
+    with driver_of() as driver:
+        read = monitor.gpu_reader(hanging(driver, "nvmlDeviceGetCurrentClocksEventReasons", released))
+        assert read() == (NOTHING, [])
+        assert read() == (NOTHING, []), "it is not waited for again"
 
 
 # --- a node whose GPUs are divided (MIG), where Slurm counts the parts: one cause, and no GPU is missing

@@ -1,34 +1,34 @@
-"""What GPUs say about themselves: a fake NVML, and texts of nvidia-smi; healthy, degraded, cut off, empty, absent."""
+"""What GPUs say about themselves, through NVML and nvidia-smi: healthy, degraded, cut off, empty, absent."""
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import nvml
+import pynvml
 import smi
 from bringup.kernel import judge
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.records import Outcome, Verdict
 from loops import for_each
-from nvml_for_tests import HEALTHY, FakeNvml
+from nvml_for_tests import Driver, driver_of
 from probing import told_by
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, add_derived, failing, gpu_run, judged, parsed_of
 from showing import shows_failing
 
 SMI = json.loads((FIXTURES / "nvidia-smi.json").read_text())["healthy"]
 NO_VALUE = "Requested functionality has been deprecated"
-LACKING = FakeNvml.NVMLError_NotSupported("Not Supported")
-RETIRED = FakeNvml.NVMLError_Deprecated(NO_VALUE)
-LOST = FakeNvml.NVMLError("GPU is lost")
-OLD_NVLINK = {"recoveries": LACKING, "crc": LACKING}
-NVLINK_5 = {206: 0, 208: 0, 215: 0}
+NVLINK_5 = ("nvlink.recoveries=error:3", "nvlink.crc=error:3", "nvlink.recovery_events=0", "nvlink.malformed=0")
+NVLINK_5 += ("nvlink.received_errors=0",)
 
 
-def through_nvml(*gpus, **changes) -> Parsed:
-    fake = FakeNvml(*(gpus or ({**HEALTHY}, {**HEALTHY, **changes})))
-    return told_by(lambda probe: nvml.read(probe, fake))
+def through_nvml(*changes: str) -> Parsed:
+    """changes: of GPU-b."""
+    with driver_of(*(f"gpu1.{change}" for change in changes)) as driver:
+        return told_by(lambda probe: nvml.read(probe, driver))
 
 
 def through_smi(kept: dict[str, str] | None = None, **changes: str | None) -> Parsed:
@@ -79,56 +79,56 @@ def values(parsed: Parsed, gpu: str = "n0/GPU-b") -> dict[str, object]:
 
 
 ROWS = [  # a gate, the outcome that it alone has, what one of two GPUs says
-    ("ecc", FAIL, {"ecc": 2}),
-    ("remap_pending", FAIL, {"pending": 1}),
-    ("remap_failed", FAIL, {"failed": 1}),
-    ("pcie", FAIL, {"width": 8}),
-    ("nvlinks", FAIL, {"links": 17}),
-    ("fabric", FAIL, {"fabric": 2}),
-    ("fabric", FAIL, {"status": 1}),
-    *(("fabric", FAIL, {"health": mask}) for mask in (0b01, 0b0100, 0b010000, 0x500, 0x8000)),
-    ("fabric", PASS, {"health": 0x41AA}),  # all known, and nothing wrong: bandwidth, routes, place, fabric manager
-    ("slowdown", FAIL, {"reasons": 0x48}),
-    *(("recovery_action", FAIL, {"recovery": action}) for action in (1, 2, 3, 4, 7, 99)),
-    *(("recovery_action", PASS, {"recovery": old}) for old in (-2, -3, FakeNvml.NVMLError_InvalidArgument())),
-    ("recovery_action", OPEN, {"recovery": -999}),
-    ("nvlink_recoveries", FAIL, {"recoveries": 1}),
-    ("mig", FAIL, {"mig": 1}),
-    ("memory", FAIL, {"memory": 79}),
-    ("free", FAIL, {"processes": 1, "used": 8}),  # then its memory is not left over
-    ("model", FAIL, {"name": "NVIDIA H200"}),
+    ("ecc", FAIL, ["ecc=2"]),
+    ("remap_pending", FAIL, ["remap_pending=1"]),
+    ("remap_failed", FAIL, ["remap_failed=1"]),
+    ("pcie", FAIL, ["pcie_width=8"]),
+    ("nvlinks", FAIL, ["nvlink5=down"]),
+    ("fabric", FAIL, ["fabric=in_progress"]),
+    ("fabric", FAIL, ["fabric=failed"]),
+    *(("fabric", FAIL, [f"fabric_health={mask}"]) for mask in (0b01, 0b0100, 0b010000, 0x500, 0x8000)),
+    (
+        "fabric",
+        PASS,
+        ["fabric_health=0x41AA"],
+    ),  # all known, and nothing wrong: bandwidth, routes, place, fabric manager
+    ("slowdown", FAIL, ["throttle=hw_thermal"]),
+    *(("recovery_action", FAIL, [f"recovery_action={action}"]) for action in (1, 2, 3, 4, 7, 99)),
+    *(("recovery_action", PASS, [f"recovery_action=error:{old}"]) for old in (2, 3)),
+    ("recovery_action", OPEN, ["recovery_action=error:999"]),
+    ("nvlink_recoveries", FAIL, ["nvlink5.recoveries=1"]),
+    ("mig", FAIL, ["mig=on"]),
+    ("memory", FAIL, [f"memory={79 * 2**30}"]),
+    ("free", FAIL, ["processes=4711", f"memory_used={8 * 2**30}"]),  # then its memory is not left over
+    ("model", FAIL, ["name=NVIDIA H200"]),
     # what the hardware corrected itself, and settings
-    ("nvlink_replays", WARN, {"replays": 3}),
-    ("ecc_corrected", WARN, {"corrected": 5000}),
-    ("remapped_corrected", WARN, {"rows": (9, 0)}),
-    ("remapped_uncorrected", WARN, {"rows": (0, 9)}),
-    ("nvlink_crc_errors", WARN, {"crc": 2}),
-    ("power_cap", WARN, {"power": 500_000}),
-    ("power_cap", PASS, {"power": 750_000}),
-    ("clock_cap", WARN, {"clock": 1410}),
-    ("clock_cap", PASS, {"clock": LACKING}),
-    ("clock_cap", PASS, {"clock": RETIRED}),
-    ("ecc_mode", WARN, {"ecc_mode": (0, 0)}),
-    ("ecc_mode", WARN, {"ecc_mode": (1, 0)}),
-    ("ecc_mode", PASS, {"ecc_mode": (1, 1)}),
-    ("ecc_mode", PASS, {"ecc_mode": LACKING}),
-    ("persistence", WARN, {"persistence": 0}),
-    ("left", WARN, {"used": 8}),
-    ("left", PASS, {"used": 1.5}),  # the driver's, and that of MPS
+    ("nvlink_replays", WARN, ["nvlink5.replays=3"]),
+    ("ecc_corrected", WARN, ["ecc_corrected=5000"]),
+    ("remapped_corrected", WARN, ["remapped_corrected=9"]),
+    ("remapped_uncorrected", WARN, ["remapped=9"]),
+    ("nvlink_crc_errors", WARN, ["nvlink5.crc=2"]),
+    ("power_cap", WARN, ["power_limit=500000"]),
+    ("power_cap", PASS, ["power_limit=750000"]),
+    ("clock_cap", WARN, ["application_clock=1410"]),
+    *(("clock_cap", PASS, [f"application_clock=error:{code}"]) for code in (3, 26)),
+    *(("ecc_mode", WARN, [f"ecc_mode={words}"]) for words in ("off", "on_after_reset", "off_after_reset")),
+    *(("ecc_mode", PASS, [f"ecc_mode={words}"]) for words in ("on", "error:3")),
+    ("persistence", WARN, ["persistence=off"]),
+    ("left", WARN, [f"memory_used={8 * 2**30}"]),
+    ("left", PASS, [f"memory_used={3 * 2**29}"]),  # the driver's, and that of MPS
     # what a GPU does not say is neither healthy nor sick, and the other questions are answered
-    ("ecc", OPEN, {"ecc": LOST}),
-    ("ecc", OPEN, {"ecc": RETIRED}),
-    ("mig", OPEN, {"mig": RETIRED}),
-    ("fabric", OPEN, {"fabric": RETIRED}),
-    ("nvlink_recoveries", OPEN, {"recoveries": LACKING}),
+    *(("ecc", OPEN, [f"ecc=error:{code}"]) for code in (15, 26)),
+    ("mig", OPEN, ["mig=error:26"]),
+    ("fabric", OPEN, ["fabric=error:26"]),
+    ("nvlink_recoveries", OPEN, ["nvlink.recoveries=error:3"]),
     # NVLink 5 counts in fields of its own: B200 and GB200 refuse the old question
-    ("nvlink_recoveries", PASS, {**OLD_NVLINK, "fields": NVLINK_5}),
-    ("nvlink_recoveries", FAIL, {**OLD_NVLINK, "fields": {**NVLINK_5, 215: 7}}),
-    ("nvlink_crc_errors", WARN, {**OLD_NVLINK, "fields": {**NVLINK_5, 206: 7}}),
-    ("nvlink_crc_errors", WARN, {**OLD_NVLINK, "fields": {**NVLINK_5, 208: 7}}),
-    ("nvlink_recoveries", OPEN, {**OLD_NVLINK, "fields": {206: 0, 208: 0}}),
-    ("nvlink_crc_errors", OPEN, {**OLD_NVLINK, "fields": {208: 0, 215: 0}}),
-    ("nvlink_crc_errors", OPEN, {**OLD_NVLINK, "fields": {206: 0, 215: 0}}),
+    ("nvlink_recoveries", PASS, NVLINK_5),
+    ("nvlink_recoveries", FAIL, [*NVLINK_5, "nvlink5.recovery_events=7"]),
+    ("nvlink_crc_errors", WARN, [*NVLINK_5, "nvlink5.malformed=7"]),
+    ("nvlink_crc_errors", WARN, [*NVLINK_5, "nvlink5.received_errors=7"]),
+    ("nvlink_recoveries", OPEN, [*NVLINK_5, "nvlink.recovery_events=error:3"]),
+    ("nvlink_crc_errors", OPEN, [*NVLINK_5, "nvlink.malformed=error:3"]),
+    ("nvlink_crc_errors", OPEN, [*NVLINK_5, "nvlink.received_errors=error:3"]),
 ]
 
 
@@ -140,9 +140,9 @@ def test_healthy_gpus_pass_every_gate():
 @shows_failing(*failing(ROWS, "discovery.gpu."))
 @for_each(*ROWS)
 def test_what_one_gpu_says_decides_its_gate_alone_and_it_is_named(gate, outcome, changes):
-    assert sick(through_nvml(**changes)) == ({} if outcome is PASS else {gate: outcome})
+    assert sick(through_nvml(*changes)) == ({} if outcome is PASS else {gate: outcome})
     if outcome is FAIL and gate not in ("model", "memory"):
-        assert "GPU-b" in verdicts(through_nvml(**changes))[gate].observed
+        assert "GPU-b" in verdicts(through_nvml(*changes))[gate].observed
 
 
 WORDS = {"[N/A]": PASS, "[Not Supported]": PASS, "[GPU requires reset]": OPEN, "[Unknown Error]": OPEN, "ERR!": OPEN}
@@ -221,7 +221,7 @@ def test_an_answer_of_nvidia_smi_decides_its_gate(gate, outcome, query, old, new
 
 def test_a_retired_question_is_a_remark_words_in_brackets_are_no_serial_number_and_more_than_the_most_is_no_loss():
     clock = SMI["clock"].replace("1980, 1980", f"[{NO_VALUE}], [{NO_VALUE}]")
-    for parsed in (through_nvml(clock=RETIRED), through_smi(clock=clock)):
+    for parsed in (through_nvml("application_clock=error:26"), through_smi(clock=clock)):
         remarks = [fact.why or "" for fact in parsed.observations if fact.quantity == "discovery.gpu.clock_cap"]
         assert any(remark.startswith("this driver has retired the question") for remark in remarks)
     seen = values(through_smi(identity=f"GPU-a, [{NO_VALUE}], [GPU is lost]\nGPU-b, 1, 2\n"), "n0/GPU-a")
@@ -232,46 +232,60 @@ def test_a_retired_question_is_a_remark_words_in_brackets_are_no_serial_number_a
 
 
 def test_links_that_are_down_count_no_errors_and_that_is_no_health():
-    facts = [fact for fact in through_nvml(links=0).observations if fact.subject == "n0/GPU-b"]
+    facts = [fact for fact in through_nvml("nvlink=down").observations if fact.subject == "n0/GPU-b"]
     errors = [(fact.value, fact.why) for fact in facts if fact.quantity.startswith("discovery.gpu.nvlink_")]
     assert errors == [(None, "no NVLink is up, so that none counts errors")] * 3
 
 
 @for_each(
-    ({"fabric": LACKING, "links": LACKING}, "not supported"),
-    ({"fabric": 0, "status": 999}, "not supported"),
-    ({"fabric": 1, "status": 999}, "not started"),
-    ({"fabric": 2, "status": 999}, "in progress"),
-    ({"fabric": 3, "status": 0}, "completed"),
-    ({"fabric": 3, "status": 999}, "completed with status 999"),
-    ({"fabric": 7, "status": 999}, "state 7"),
+    ("not_supported", "not supported"),
+    ("not_started", "not started"),
+    ("in_progress", "in progress"),
+    ("completed", "completed"),
+    ("failed", "completed with status 999"),
 )
-def test_the_status_of_a_fabric_says_nothing_before_its_state_is_completed(changes, answer):
-    seen = values(through_nvml(**changes))
-    assert (seen["discovery.gpu.fabric"], seen["discovery.gpu.nvlinks"]) == (answer, 0 if "links" in changes else 18)
+def test_the_status_of_a_fabric_says_nothing_before_its_state_is_completed(fabric, answer):
+    seen = values(through_nvml(f"fabric={fabric}", "fabric_health=0x500" if fabric == "in_progress" else "numa=0"))
+    assert seen["discovery.gpu.fabric"] == answer
 
 
-class Broken(FakeNvml):
-    def nvmlDeviceGetCount(self):
-        raise self.NVMLError("Unknown Error")
+def test_a_gpu_without_nvlink_has_none_and_that_is_an_answer():
+    assert values(through_nvml("nvlinks=0", "fabric=not_supported"))["discovery.gpu.nvlinks"] == 0
 
 
-class Old(FakeNvml):
-    def __getattr__(self, function):
-        if function == "nvmlDeviceGetCurrentClocksEventReasons":
-            raise AttributeError(function)
-        return super().__getattr__(function)
+def broken(driver: Driver) -> None:
+    driver.nvmlDeviceGetCount = refusing(pynvml.NVMLError_Unknown())
+
+
+def old(driver: Driver) -> None:
+    driver.nvmlDeviceGetCurrentClocksEventReasons = refusing(AttributeError("no such function"))
+
+
+def older(driver: Driver) -> None:
+    """It refuses a field that it does not know with the whole question."""
+    driver.nvmlDeviceGetFieldValues = refusing(pynvml.NVMLError_InvalidArgument())
+
+
+def refusing(error: Exception) -> Callable[..., None]:
+    def refuse(*_: object) -> None:
+        raise error
+
+    return refuse
 
 
 @shows_failing("discovery.gpu.answering")
 @for_each(
-    (FakeNvml({**HEALTHY}, {**HEALTHY, "name": LOST}), {"answering": FAIL, "ecc": OPEN}),
-    (FakeNvml({**HEALTHY, "mig": 1}), {"answering": FAIL, "mig": FAIL}),  # also where Slurm counts its slices
-    (Broken(), {"answering": OPEN}),
-    (Old({**HEALTHY}, {**HEALTHY}), {"answering": PASS, "slowdown": OPEN}),
+    (["gpu1.lost=1"], None, {"answering": FAIL, "ecc": OPEN}),
+    (["gpus=1", "gpu0.mig=on"], None, {"answering": FAIL, "mig": FAIL}),  # also where Slurm counts its slices
+    ([], broken, {"answering": OPEN}),
+    ([], old, {"answering": PASS, "slowdown": OPEN}),
+    ([], older, {"answering": PASS, "recovery_action": PASS}),
 )
-def test_a_driver_that_does_not_answer_for_a_gpu_is_unknown_or_lacks_it_and_is_no_crash(fake, expected):
-    by_gate = outcomes(told_by(lambda probe: nvml.read(probe, fake)))
+def test_a_driver_that_does_not_answer_for_a_gpu_is_unknown_or_lacks_it_and_is_no_crash(changes, how, expected):
+    with driver_of(*changes) as driver:
+        if how is not None:
+            how(driver)
+        by_gate = outcomes(told_by(lambda probe: nvml.read(probe, driver)))
     assert {gate: by_gate[gate] for gate in expected} == expected
 
 

@@ -12,7 +12,7 @@ from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.rounds import ROUND, Pair, link_name
 from bringup.readers import slurm
 from loops import for_each
-from nvml_for_tests import HEALTHY, FakeNvml
+from nvml_for_tests import driver_of
 
 NODES = [f"n{number}" for number in range(36)]
 RACK = {node: f"rack{number // 18}" for number, node in enumerate(NODES)}
@@ -88,7 +88,8 @@ def test_the_lowest_switch_of_both_nodes_and_the_nvlink_cluster_make_the_kind():
 
 
 def test_gpus_of_one_nvlink_cluster_say_so_and_others_say_nothing():
-    gpu = {**HEALTHY, "cluster": bytes(range(16))}
-    assert nvml._nvlink_cluster(FakeNvml(gpu), gpu) == f"{bytes(range(16)).hex()}.1"
-    with pytest.raises(nvml.NothingToAsk):
-        nvml._nvlink_cluster(FakeNvml(HEALTHY), HEALTHY)
+    with driver_of("gpu0.fabric_cluster=17") as driver:
+        first, second = (driver.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
+        assert nvml._nvlink_cluster(driver, first) == f"{'11' * 16}.0"
+        with pytest.raises(nvml.NothingToAsk):
+            nvml._nvlink_cluster(driver, second)
