@@ -17,11 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 SIZES = (64, 256, 1024)
 GPUS = 8
 NVLINKS = 18
+PROFILE = "h100-8x400g"
+SICK = ("discovery.gpu.ecc", 3, True)  # of which GPU of the sick node
 CONFIG = """\
 GresTypes               = gpu
 EpilogMsgTime           = 2000 usec
@@ -106,25 +109,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
         facts += [
             ("discovery.gpu.model", gpu, "NVIDIA H100 80GB HBM3", "text"),
             ("discovery.gpu.memory", gpu, 79.65, "GiB"),
-            ("discovery.gpu.mig", gpu, "off", "text"),
-            ("discovery.gpu.ecc", gpu, 2 if sick and index == 3 else 0, "count"),
-            ("discovery.gpu.ecc_corrected", gpu, 0, "count"),
-            ("discovery.gpu.remapped_corrected", gpu, 0, "count"),
-            ("discovery.gpu.remapped_uncorrected", gpu, 0, "count"),
-            ("discovery.gpu.remap_pending", gpu, False, "flag"),
-            ("discovery.gpu.remap_failed", gpu, False, "flag"),
-            ("discovery.gpu.recovery_action", gpu, "None", "text"),
-            ("discovery.gpu.slowdown", gpu, "none", "text"),
-            ("discovery.gpu.power_cap", gpu, 0, "W"),
-            ("discovery.gpu.clock_cap", gpu, 0, "MHz"),
-            ("discovery.gpu.ecc_mode", gpu, "on", "text"),
-            ("discovery.gpu.pcie", gpu, 0, "count"),
-            ("discovery.gpu.nvlinks", gpu, NVLINKS, "count"),
-            ("discovery.gpu.nvlink_recoveries", gpu, 0, "count"),
-            ("discovery.gpu.nvlink_replays", gpu, 0, "count"),
-            ("discovery.gpu.nvlink_crc_errors", gpu, 0, "count"),
-            ("discovery.gpu.fabric", gpu, "completed", "text"),
-            ("discovery.gpu.persistence", gpu, True, "flag"),
+            *((name, gpu, 2 if (name, index, sick) == SICK else value, unit) for name, value, unit in of_a_gpu()),
             ("discovery.rdma.state", port, "4: ACTIVE", "text"),
             ("discovery.rdma.phys_state", port, "5: LinkUp", "text"),
             ("discovery.rdma.rate", port, "400 Gb/sec (4X NDR)", "text"),
@@ -135,6 +120,21 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             ("inventory.rdma.errors", port, 0, "count"),
         ]
     return facts
+
+
+@cache
+def of_a_gpu() -> list[tuple[str, object, str]]:
+    """Quantity, value that passes, and unit, of each check of a fact that every GPU has."""
+    from bringup.kernel.plan import catalogue, profile
+
+    expected = profile.load(PROFILE)
+    of_gpus = [gate for gate in catalogue.of_phase("discovery") if gate.fold.how == "each" and gate.expect != "fleet"]
+    limits = [getattr(gate.expect, "value", expected.limit(gate.id, 1).value) for gate in of_gpus]
+    values = [value[0] if isinstance(value, list) else value for value in limits]
+    return [
+        (gate.id, 0 if gate.rule == "at_most" else value, gate.unit)
+        for gate, value in zip(of_gpus, values, strict=True)
+    ]
 
 
 def name_facts(number: int) -> list[tuple[str, str, object, str]]:
@@ -227,7 +227,7 @@ def made_up_run(nodes: int, results: Path) -> tuple[Path, int]:
         nodes=names,
         gpus_per_node=GPUS,
         ranks_per_node=GPUS,
-        profile=profile.load("h100-8x400g"),
+        profile=profile.load(PROFILE),
         argv=["benchmark"],
         results=results,
     )
