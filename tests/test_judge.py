@@ -143,6 +143,11 @@ def slurm_calls_it_down(folder: Path) -> None:
     )
 
 
+def slurm_gives_it_no_job(folder: Path) -> None:
+    slurm_calls_it_down(folder)
+    inventory_of(folder, of_n0_alone)
+
+
 def the_launch_failed(folder: Path) -> None:
     inventory_of(folder, of_n0_alone)
     (folder / "raw/inventory.err").write_text(
@@ -173,6 +178,7 @@ GPUS = '"discovery.gpu.count", "value": 2, "unit": '
 
 @case_for_each(
     (slurm_calls_it_down, "discovery.node.state", "n1", Outcome.FAIL, "DOWN+NOT_RESPONDING (Not responding)"),
+    (slurm_gives_it_no_job, "discovery.gpu.count", "n1", Outcome.INCOMPLETE, "Slurm gives no job to this node: DOWN"),
     (the_launch_failed, "discovery.node.answered", "n1", Outcome.FAIL, ""),
     (one_machine_has_two_names, "discovery.node.distinct", "n0", Outcome.FAIL, ""),
     (one_machine_has_two_names, "discovery.node.distinct", "n1", Outcome.FAIL, ""),

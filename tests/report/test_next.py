@@ -194,6 +194,16 @@ def test_an_explanation_starts_no_phase_that_ran_beside_it_and_says_once_what_ho
     assert "FAIL discovery.rdma.same [n0]: by the same line\n" in shown
 
 
+def test_what_only_follows_is_a_line_for_each_reason():
+    """Of a drained node it was a list of 55 gates without a reason."""
+    silent = {"cause": "Slurm gives no job to this node: DOWN", "kind": Kind.ABSENT}
+    gates = [gate for gate in GATES if gate.startswith("discovery.gpu.")][:20]
+    followed = [a_verdict(gate, "n1", Outcome.INCOMPLETE, "nothing", **silent) for gate in gates]
+    shown = explain.screen(judged(a_verdict(OTHER, "n1"), *followed))
+    reason = f"  [n1]: Slurm gives no job to this node: DOWN (20 gates: {', '.join(gates[:3])}, …)\n"
+    assert f"not proven, blocked by another gate, or without evidence (20):\n{reason}" in shown
+
+
 def test_a_run_that_is_not_closed_is_said_to_go_on_and_who_knows(tmp_path):
     """Its gates were explained one by one, as if something were broken."""
     going_on = judged(a_verdict(GATE, "n1", Outcome.INCOMPLETE, "nothing"), folder=str(tmp_path), slurm_job_id="7")

@@ -15,6 +15,7 @@ from bringup.kernel.plan import subjects
 from bringup.kernel.plan.phases import EXIT_CODE, PHASES, RANK_FINISHED
 from bringup.kernel.records import Action, Kind, Outcome, Run, Verdict, Verdicts
 
+_STATE = "discovery.node.state"
 _DIVIDED, _COUNTED = "discovery.gpu.mig", ("discovery.gpu.count", "discovery.gpu.answering", "discovery.slurm.gres")
 _SENT_AGAIN = ("load.tcp_sent_again", "load.rdma_sent_again")
 _SPEEDS = ("GB/s", "us", "ratio")
@@ -35,7 +36,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     """Name the first rank that failed as the cause of the exit code, beside the end of those it took along.
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
-    verdicts = _of_parts(_of_slurm(_sent_again(verdicts, run), seen), seen)
+    verdicts = _out_of_service(_of_parts(_of_slurm(_sent_again(verdicts, run), seen), seen))
     if not PHASES[run.phase].is_training:
         return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [v for v in verdicts.verdicts if v.gate == RANK_FINISHED and _failed(v) and v.value not in _ALL_ALIKE]
@@ -87,6 +88,17 @@ def _of_parts(verdicts: Verdicts, seen: Seen) -> Verdicts:
         return {"cause": words} if v.kind is Kind.ABSENT and part in left_out else None
 
     return changed(verdicts, change) if left_out else verdicts
+
+
+def _out_of_service(verdicts: Verdicts) -> Verdicts:
+    """Say of what did not arrive from a node to which Slurm gives no jobs that this is why."""
+    states = {v.subject: v.value for v in verdicts.verdicts if v.gate == _STATE and _failed(v)}
+
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        is_why = v.kind is Kind.ABSENT and v.subject in states
+        return {"cause": f"Slurm gives no job to this node: {states[v.subject]}"} if is_why else None
+
+    return changed(verdicts, change) if states else verdicts
 
 
 def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:

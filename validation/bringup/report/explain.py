@@ -21,7 +21,7 @@ from bringup.kernel.results import CLOSED, OWN_CHECKS, PROFILE
 from bringup.report import layers
 from bringup.report.render import render
 from bringup.report.text import counted, plain, quoted_path, shown_path
-from bringup.report.view import View
+from bringup.report.view import View, reasons
 
 _SHOWN = 6
 
@@ -75,6 +75,7 @@ def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:
         groups=list(grouped((cause_of(verdict), verdict) for verdict in causes.first).values()),
         signs=_known_signs(judged),
         gates=_gates,
+        following=reasons(causes.following),
         next_commands=commands,
         most=_SHOWN,
     )

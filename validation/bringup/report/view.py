@@ -208,6 +208,11 @@ def not_known(verdicts: Iterable[Verdict]) -> str:
     return render("not_known.txt.j2", shown=_shown(groups), left=left)
 
 
+def reasons(verdicts: Sequence[Verdict]) -> list[str]:
+    """Say why these are open, a line for each reason."""
+    return [says for _, says, _ in _shown(_alike(verdicts))]
+
+
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
     lambda v: (v.kind, _cause(v)) if v.kind in (Kind.UNKNOWN, Kind.BLOCKED) else None,  # a log that cannot be read
     lambda v: (v.gate, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
