@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
 from bringup import registry
@@ -67,8 +67,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     """Parse arguments. Raises UsageError, and RunError of what names no run or no phase."""
-    top = parser()
-    arguments, options = top.parse_known_args([*argv[1:2], "--help"] if argv[:1] == ["help"] else argv)
+    argv = [*argv[1:2], "--help"] if argv[:1] == ["help"] else argv
+    is_known = argv[:1] in ([], ["--help"], ["-h"]) or argv[0] in VERBS
+    top = parser(verbs=[name for name in argv[:1] if name in VERBS] if is_known else VERBS)
+    arguments, options = top.parse_known_args(argv)
     known = VERBS.get(arguments.verb)
     verb = known and known.verb
     if options and not (verb and verb.takes_options):
@@ -180,15 +182,16 @@ class _Top(_Parser):
         return "\n".join([*parts, ENDS])
 
 
-def parser(for_scripts: bool = False) -> _Top:
-    """Make the parser. for_scripts: its --help lists the verbs that phase scripts call, and not those for people."""
+def parser(for_scripts: bool = False, verbs: Iterable[str] = VERBS) -> _Top:
+    """Make the parser of these verbs. for_scripts: its --help lists the verbs that phase scripts call, and not those
+    for people."""
     top = _Top(prog="bringup", description=__doc__)
     top.add_argument("--version", action="store_true", help="show the version and exit")
     top.add_argument("--help-scripts", action="store_true", help="show the verbs that scripts call, and exit")
-    verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
-    for name, (verb, group, _) in VERBS.items():
+    parsers = top.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
+    for name, (verb, group, _) in ((name, VERBS[name]) for name in verbs):
         shown: dict[str, Any] = {"help": verb.help} if (group == FOR_SCRIPTS) is for_scripts else {}
-        added = verbs.add_parser(
+        added = parsers.add_parser(
             name,
             description=verb.description or verb.help,
             epilog=verb.example and f"example: {verb.example}",
@@ -198,5 +201,5 @@ def parser(for_scripts: bool = False) -> _Top:
         for flags, options in verb.arguments:
             default = options.get("default")
             added.add_argument(*flags, **options | {"default": default()} if callable(default) else options)
-    top.verbs, top.for_scripts = verbs.choices, for_scripts
+    top.verbs, top.for_scripts = parsers.choices, for_scripts
     return top

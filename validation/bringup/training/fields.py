@@ -5,7 +5,7 @@ A field has the name that it has in run_args.json, so that what was requested is
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan.phases import NODES, PHASES, Phase
@@ -14,8 +14,7 @@ STRATEGY = "strategy"  # no option of the programs: the training of this strateg
 Settings = dict[str, str]  # field -> value, as requested; empty: the base
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     option: str
     values: Mapping[str, tuple[str, ...]] | None = None  # value -> words; None: any number from 1, after the option
     rivals: tuple[str, ...] = ()  # options with a value that exclude this one

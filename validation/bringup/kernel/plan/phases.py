@@ -1,10 +1,9 @@
 """The phases: one stem for the script, the results folder and the report. Data only."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(NamedTuple):
     stem: str
     number: int
     title: str
