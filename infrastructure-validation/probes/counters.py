@@ -13,7 +13,7 @@ from pathlib import Path
 
 import nvml
 import roce
-from fabric import interface
+from fabric import NO_PMA, interface
 from fabric import roce as ports_over_ethernet
 from facts import Facts
 from kernel_log import events, read_log
@@ -84,7 +84,7 @@ class Counters:
                 text = path.read_text().strip()
                 if text.isdigit():
                     self.saw(path.name, int(text), device)
-                else:
+                elif text != NO_PMA:
                     self.unknown(path.name, f"{path} says {text[:40]!r}", device)
 
 

@@ -15,6 +15,7 @@ COUNTERS = {  # of a port since its driver was loaded, in sysfs; InfiniBand's ow
     "errors": ("symbol_error", "port_rcv_errors", "local_link_integrity_errors"),
 }
 ABSENT = "absent"  # the driver of this port has no such counters
+NO_PMA = "N/A (no PMA)"  # the same in older kernels' words: drivers/infiniband/core/sysfs.c
 NOWHERE = "-1"  # the kernel's word for no NUMA node
 DISPLAY = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a screen
 
@@ -43,8 +44,8 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
             _saw(facts, "discovery.rdma.numa", device / "device/numa_node", subject)
         folder = port / ("hw_counters" if in_software else "counters")
         for kind, names in COUNTERS.items():
-            if in_software:
-                names = [name for name in names if (folder / name).exists()]
+            lacks = (None, NO_PMA) if in_software else (NO_PMA,)
+            names = [name for name in names if read(folder / name) not in lacks]
             if not names or (_rate(port) < fastest and not folder.is_dir()):  # the last: for people, or for storage
                 facts.saw(f"inventory.rdma.{kind}", ABSENT, "count", subject)
             else:
