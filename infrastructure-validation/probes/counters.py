@@ -28,9 +28,10 @@ CPUINFO = Path("/proc/cpuinfo")
 SNMP = Path("/proc/net/snmp")
 NETSTAT = Path("/proc/net/netstat")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
+RDMA += ("port_xmit_wait", "port_xmit_discards")  # without credits of the other side, and thrown away: not judged
 PACKETS = ("port_xmit_packets", "port_rcv_packets")
 INSTEAD = {"tx_pkts": PACKETS[0], "rx_pkts": PACKETS[1]}  # bnxt_re before Linux 6.15 has no folder counters
-# of a port, what it sent again, and why: drivers/infiniband/hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
+# of a port, what it sent again and why, and what failed: drivers/infiniband/hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
 HARDWARE = (
     "packet_seq_err",
     "local_ack_timeout_err",
@@ -40,6 +41,9 @@ HARDWARE = (
     "seq_err_naks_rcvd",
     "out_of_sequence",
     "rnr_nak_retry_err",
+    "req_cqe_error",
+    "resp_cqe_error",
+    "roce_slow_restart_cnps",
 )
 # of a port over Ethernet: packets that a switch marked, and answers to marks, which slow the sender; packets for which
 # no buffer was posted. Names of mlx5/counters.c; bnxt_re/hw_counters.c took them over, and had the second ones before
