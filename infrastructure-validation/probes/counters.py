@@ -30,7 +30,7 @@ NETSTAT = Path("/proc/net/netstat")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
 RDMA += ("port_xmit_wait", "port_xmit_discards")  # without credits of the other side, and thrown away: not judged
 PACKETS = ("port_xmit_packets", "port_rcv_packets")
-INSTEAD = {"tx_pkts": PACKETS[0], "rx_pkts": PACKETS[1]}  # bnxt_re before Linux 6.15 has no folder counters
+INSTEAD = {"tx_pkts": PACKETS[0], "rx_pkts": PACKETS[1]}  # an older bnxt_re has no folder counters
 # of a port, what it sent again and why, and what failed: hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
 HARDWARE = (
     "packet_seq_err",

@@ -201,7 +201,7 @@ def test_a_slower_nic_whose_driver_counts_nothing_is_left_out_and_named_and_a_fa
 
 
 def test_a_port_whose_driver_says_that_it_counts_nothing_is_left_out_and_named(tmp_path):
-    """Kernels before 5.12 show the files of such a port: each of its nodes was incomplete."""
+    """Older kernels show the files of such a port: each of its nodes was incomplete."""
     trees = healthy(tmp_path)
     silent = {f"ib/mlx5_3/ports/1/counters/{name}": "N/A (no PMA)" for names in COUNTERS.values() for name in names}
     tree(trees["n1"], silent)

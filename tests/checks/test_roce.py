@@ -126,7 +126,7 @@ BROADCOM |= {"ports/1/hw_counters/tx_pkts": "900", "ports/1/hw_counters/rx_pkts"
 def test_a_port_of_broadcom_is_counted_under_its_own_names_and_its_packets_also_without_the_folder_counters(
     tmp_path, monkeypatch
 ):
-    """bnxt_re of before Linux 6.15: the three counts were not read, and no share of its packets was known."""
+    """An older bnxt_re: the three counts were not read, and no share of its packets was known."""
     root, port = hcas(tmp_path / "ib", bnxt_re0={**UP, **NET, **BROADCOM}), "n0/bnxt_re0:1"
     says = "printf 'NIC statistics:\n     rx_pfc_ena_frames_pri3: 5\n     rx_pfc_frames: 9\n     rx_stat_discard: 2\n'"
     monkeypatch.setenv("PATH", str(program(tmp_path / "bin/ethtool", says).parent))
