@@ -27,7 +27,10 @@ UNITS |= {gate.id: gate.unit for gate in GATES.values()}
 UNITS |= dict.fromkeys(("rail.together", "rail.crossed"), "share")
 UNITS |= {"smoke.compute.gpu.tflops": "TFLOP/s", "rail.latency": "us"}
 FIXTURES = Path(__file__).parent / "fixtures"
-HEALTHY_NODE = "NodeName={} Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none\n"
+HEALTHY_NODE = (
+    "NodeName={} Arch=x86_64 CPUTot=2 Gres=gpu:placeholder:2 Version=22.05.8 RealMemory=8000 State=IDLE "
+    "Partitions=main Reason=none\n"
+)
 HEALTHY_NODES = HEALTHY_NODE.format("n0") + HEALTHY_NODE.format("n1")
 
 

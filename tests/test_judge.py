@@ -17,7 +17,7 @@ from bringup.report import document
 from bringup.run import open as opening
 from factory import a_run
 from loops import case_for_each, for_each
-from runs_for_tests import HEALTHY_NODES, discovery, reseal
+from runs_for_tests import HEALTHY_NODE, HEALTHY_NODES, discovery, reseal
 
 
 def judged(folder: Path) -> Verdicts:
@@ -136,7 +136,7 @@ def again(folder: Path, node: str, quantity: str, value: object, unit: str) -> N
 def slurm_calls_it_down(folder: Path) -> None:
     (folder / "raw/scontrol-node.txt").write_text(
         HEALTHY_NODES.replace(
-            "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none",
+            HEALTHY_NODE.format("n1").strip(),
             "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING Partitions=main "
             "Reason=Not responding [root@2026-11-20T11:06:56]",
         )

@@ -81,11 +81,12 @@ simulate_node() {  # NODE MODEL GPUS: on the node, before its daemon starts
   private_run "$STATE/node/$1/run"
   mkdir "$OF_NODE"
   "$(system_python)" "$SIMULATED/node.py" begin "$2" "$3" || die "$1: the state of a node of $2 could not be made"
+  sed 's/^\(flags.*\) hypervisor\b/\1/' /proc/cpuinfo >"$OF_NODE/cpuinfo"  # this machine may be a virtual one
   if [ "$(grep '^virtual=' "$OF_NODE/state.conf" | tail -n 1)" = virtual=yes ]; then
     mount -t tmpfs -o size=4k,mode=755 tmpfs /sys/devices/system/edac
-    sed 's/^flags.*/& hypervisor/' /proc/cpuinfo >"$OF_NODE/cpuinfo"
-    mount --bind "$OF_NODE/cpuinfo" /proc/cpuinfo
+    sed -i 's/^flags.*/& hypervisor/' "$OF_NODE/cpuinfo"
   fi
+  mount --bind "$OF_NODE/cpuinfo" /proc/cpuinfo
   mount --bind "$STATE/simulated/ld.so.cache" /etc/ld.so.cache
   ! has_cuda "$2" || mount --bind "$STATE/simulated/cuda.pth" "$(<"$STATE/simulated/covered")"
   mount --bind "$OF_NODE/driver" /proc/driver

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import nvml
 import roce
-from fabric import interface
+from fabric import NO_PMA, interface
 from fabric import roce as ports_over_ethernet
-from facts import Facts
+from facts import Facts, read
 from kernel_log import events, read_log
 from machine import is_virtual
 from patience import NoAnswer, seconds, within
@@ -28,8 +28,10 @@ CPUINFO = Path("/proc/cpuinfo")
 SNMP = Path("/proc/net/snmp")
 NETSTAT = Path("/proc/net/netstat")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
+RDMA += ("port_xmit_wait", "port_xmit_discards")  # without credits of the other side, and thrown away: not judged
 PACKETS = ("port_xmit_packets", "port_rcv_packets")
-# of a port, what it sent again, and why: drivers/infiniband/hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
+INSTEAD = {"tx_pkts": PACKETS[0], "rx_pkts": PACKETS[1]}  # an older bnxt_re has no folder counters
+# of a port, what it sent again and why, and what failed: hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
 HARDWARE = (
     "packet_seq_err",
     "local_ack_timeout_err",
@@ -39,10 +41,14 @@ HARDWARE = (
     "seq_err_naks_rcvd",
     "out_of_sequence",
     "rnr_nak_retry_err",
+    "req_cqe_error",
+    "resp_cqe_error",
+    "roce_slow_restart_cnps",
 )
-# of a port over Ethernet: packets that a switch marked, and answers to marks, which slow the sender (mlx5/counters.c);
-# packets for which no buffer was posted
+# of a port over Ethernet: packets that a switch marked, and answers to marks, which slow the sender; packets for which
+# no buffer was posted. Names of mlx5/counters.c; bnxt_re/hw_counters.c took them over, and had the second ones before
 ROCE = ("np_ecn_marked_roce_packets", "rp_cnp_handled", "np_cnp_sent", "out_of_buffer")
+ROCE += ("rx_ecn_marked_pkts", "rx_cnp_pkts", "tx_cnp_pkts", "rx_out_of_buffer")
 TCP = {"OutSegs": "tcp_segments", "RetransSegs": "tcp_segments_again"}  # RFC 4022: the first leaves the second out
 CARD = ("rx_errors", "tx_errors", "rx_crc_errors")  # a dropped frame is not an error of the link
 
@@ -78,14 +84,15 @@ class Counters:
     def _subject(self, device):
         return f"{self.facts.at}/{device}" if device else self.facts.at
 
-    def files(self, paths, device):
+    def files(self, paths, device, names=None):
+        """names: of a file -> of its counter, where they differ."""
         for path in paths:
             if path.is_file():
-                text = path.read_text().strip()
+                text, name = path.read_text().strip(), (names or {}).get(path.name, path.name)
                 if text.isdigit():
-                    self.saw(path.name, int(text), device)
-                else:
-                    self.unknown(path.name, f"{path} says {text[:40]!r}", device)
+                    self.saw(name, int(text), device)
+                elif text != NO_PMA:
+                    self.unknown(name, f"{path} says {text[:40]!r}", device)
 
 
 def of_kernel_log(counters):
@@ -135,7 +142,9 @@ def of_rdma(counters):
     for port in ports:
         paths = [port / "counters" / name for name in RDMA + PACKETS]
         paths += [port / "hw_counters" / name for name in HARDWARE]
-        counters.files(paths, f"{port.parent.parent.name}:{port.name}")
+        if read(port / "counters" / PACKETS[0]) in (None, NO_PMA):
+            paths += [port / "hw_counters" / name for name in INSTEAD]
+        counters.files(paths, f"{port.parent.parent.name}:{port.name}", INSTEAD)
 
 
 def of_roce(counters):
@@ -147,7 +156,7 @@ def of_roce(counters):
         try:
             known = roce.counted(path) if path else {}
         except roce.NoAnswer as error:
-            for name in ("rx_pause", "rx_discards_phy"):
+            for name in ("rx_pause", roce.DISCARDS[0]):
                 counters.unknown(name, str(error), device)
             continue
         for name, count in known.items():

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import absent
-from fabric import interface, roce
+from fabric import gbps, interface, roce
 from facts import read
 from patience import NoAnswer, seconds, within
 from roce import flow_control
@@ -24,6 +24,7 @@ OF_PCI = ("iommu", "intel_iommu", "amd_iommu", "pci", "pcie_aspm")  # on the ker
 PEERMEM = ("nvidia_peermem", "nv_peer_mem")
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 POINTER, EXPRESS, CONTROL = 0x34, 0x10, 8  # PCI Express Base: the list of capabilities, the one of PCIe, Device Control
+LINK = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 MOST_CAPABILITIES = 64  # of a list that may be a circle
 EXTENDED, ACS, ACS_CONTROL, REDIRECTS = 0x100, 0x000D, 6, 0x1C
 
@@ -83,13 +84,21 @@ OF_GPU = (
 
 
 def of_nics(nics):
-    """Firmware and PCIe link by kind of board: two kinds have two firmwares."""
+    """Firmware and PCIe link by kind of board: two kinds have two firmwares. And whether each link carries the rate of
+    its fastest port that is up: of two ports a slot may be made for one."""
     values = {}
     for nic in nics:
         board = read(nic / "board_id") or read(nic / "hca_type") or "NIC"
         link = [read(nic / "device" / f"current_link_{what}") for what in ("speed", "width")]
         values.setdefault(f"firmware of {board}", []).append(read(nic / "fw_ver") or HIDDEN)
         values.setdefault(f"PCIe link of {board}", []).append(f"{link[0]} x{link[1]}" if all(link) else HIDDEN)
+        rate = max((gbps(port) for port in nic.glob("ports/*") if "ACTIVE" in (read(port / "state") or "")), default=0)
+        speed = LINK.match(link[0] or "")
+        if rate and speed and (link[1] or "").isdigit():
+            coded = 128 / 130 if float(speed[1]) > 5 else 8 / 10  # PCI Express Base, 4.2: bits of data in those sent
+            is_enough = float(speed[1]) * int(link[1]) * coded >= rate
+            shown = "enough" if is_enough else f"{link[0]} x{link[1]} for {rate:g} Gb/s"
+            values.setdefault("PCIe link for a NIC's rate", []).append(shown)
     return _entries(values)
 
 

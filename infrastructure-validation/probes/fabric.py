@@ -15,6 +15,7 @@ COUNTERS = {  # of a port since its driver was loaded, in sysfs; InfiniBand's ow
     "errors": ("symbol_error", "port_rcv_errors", "local_link_integrity_errors"),
 }
 ABSENT = "absent"  # the driver of this port has no such counters
+NO_PMA = "N/A (no PMA)"  # the same in older kernels' words: drivers/infiniband/core/sysfs.c
 NOWHERE = "-1"  # the kernel's word for no NUMA node
 DISPLAY = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a screen
 
@@ -24,7 +25,7 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
     facts.saw("discovery.net.interfaces", interfaces, "text")
     ports = sorted(hcas.glob("*/ports/*")) if hcas.is_dir() else []
     facts.saw("discovery.rdma.ports", len(ports), "count")
-    fastest = max((_rate(port) for port in ports), default=0.0)
+    fastest = max((gbps(port) for port in ports), default=0.0)
     for_nccl = hca.named()
     for port in ports:
         device = port.parent.parent
@@ -43,9 +44,9 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
             _saw(facts, "discovery.rdma.numa", device / "device/numa_node", subject)
         folder = port / ("hw_counters" if in_software else "counters")
         for kind, names in COUNTERS.items():
-            if in_software:
-                names = [name for name in names if (folder / name).exists()]
-            if not names or (_rate(port) < fastest and not folder.is_dir()):  # the last: for people, or for storage
+            lacks = (None, NO_PMA) if in_software else (NO_PMA,)
+            names = [name for name in names if read(folder / name) not in lacks]
+            if not names or (gbps(port) < fastest and not folder.is_dir()):  # the last: for people, or for storage
                 facts.saw(f"inventory.rdma.{kind}", ABSENT, "count", subject)
             else:
                 _counted(facts, f"inventory.rdma.{kind}", folder, names, subject)
@@ -62,11 +63,11 @@ def uses_rdma(hcas=HCAS):
 def roce(hcas=HCAS):
     """Ports over Ethernet that carry NCCL: those it is told to use, or else the active ones that are as fast as any."""
     active = [port for port in sorted(hcas.glob("*/ports/*")) if "ACTIVE" in (read(port / "state") or "")]
-    fastest, named = max(map(_rate, active), default=0.0), hca.named()
+    fastest, named = max(map(gbps, active), default=0.0), hca.named()
     ports = [port for port in active if read(port / "link_layer") == "Ethernet"]
     if named:
         return [port for port in ports if hca.allows(named, f"{port.parent.parent.name}:{port.name}")]
-    return [port for port in ports if _rate(port) == fastest]
+    return [port for port in ports if gbps(port) == fastest]
 
 
 def interface(port):
@@ -79,7 +80,7 @@ def interface(port):
     return next(iter(own or interfaces), None)
 
 
-def _rate(port):
+def gbps(port):
     match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", read(port / "rate") or "")
     return float(match.group(1)) if match else 0.0
 

@@ -12,7 +12,10 @@ LIMIT_S = 10
 PLACES = "/usr/sbin:/sbin"  # behind the PATH of a user
 _ENABLED = re.compile(r"^\s*enabled((?:\s+[01]){8})\s*$", re.M)
 _COUNTER = re.compile(r"^\s*(\w+): (\d+)$", re.M)
-PAUSES = re.compile(r"rx_prio\d_pause")  # frames with which the switch stopped the port
+# frames with which the switch stopped the port, and frames that the port dropped: of mlx5, and of bnxt_en
+# (mellanox/mlx5/core/en_stats.c and broadcom/bnxt/bnxt_ethtool.c of Linux)
+PAUSES = re.compile(r"rx_prio\d_pause|rx_pfc_ena_frames_pri\d")
+DISCARDS = ("rx_discards_phy", "rx_stat_discard")
 
 
 class NoAnswer(Exception):
@@ -36,9 +39,10 @@ def counted(interface):
     """{counter: number} of pauses and of frames that the port dropped. Raises NoAnswer."""
     counters = {name: int(count) for name, count in _COUNTER.findall(_answer("ethtool", "-S", interface.name))}
     pauses = [count for name, count in counters.items() if PAUSES.fullmatch(name)]
-    if not pauses or "rx_discards_phy" not in counters:
-        raise NoAnswer(f"ethtool -S {interface.name} has no rx_prio0_pause or no rx_discards_phy")
-    return {"rx_pause": sum(pauses), "rx_discards_phy": counters["rx_discards_phy"]}
+    discards = {name: counters[name] for name in DISCARDS if name in counters}
+    if not pauses or not discards:
+        raise NoAnswer(f"ethtool -S {interface.name} has no rx_prio0_pause or no rx_discards_phy, nor Broadcom's")
+    return {"rx_pause": sum(pauses), **discards}
 
 
 def _answer(tool, *words):

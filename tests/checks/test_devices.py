@@ -233,6 +233,29 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
         assert words in verdicts[1].observed
 
 
+@for_each(
+    ("32.0 GT/s PCIe", "16", "400 Gb/sec (4X NDR)", PASS, "PCIe link for a NIC's rate"),
+    (
+        "32.0 GT/s PCIe",
+        "8",
+        "400 Gb/sec (4X NDR)",
+        WARN,
+        "32.0 GT/s PCIe x8 for 400 Gb/s: the NIC cannot reach its rate",
+    ),
+    ("16.0 GT/s PCIe", "16", "200 Gb/sec (4X HDR)", PASS, "PCIe link for a NIC's rate"),  # a slower slot by design
+    ("5.0 GT/s PCIe", "8", "40 Gb/sec (4X QDR)", WARN, "5.0 GT/s PCIe x8 for 40 Gb/s"),  # 8b/10b: 32 Gb/s
+    ("Unknown", "0", "400 Gb/sec (4X NDR)", PASS, "0 (right"),  # a virtual function
+)
+def test_a_nic_whose_link_cannot_carry_its_rate_is_wrong_without_a_peer(tmp_path, speed, width, rate, outcome, says):
+    link = {"current_link_speed": speed, "current_link_width": width}
+    port = {"ib/mlx5_0/ports/1/state": "4: ACTIVE", "ib/mlx5_0/ports/1/rate": rate}
+    root = tmp_path / str(len(list(tmp_path.iterdir())))
+    parsed = probed(root, files={f"ib/mlx5_0/device/{name}": text for name, text in link.items()} | port)
+    kind = [("inventory.virtual", "n0", False), ("discovery.rdma.ports", "n0", 1), ("discovery.gpu.count", "n0", 1)]
+    seen, words = in_words(judged(parsed.add(parsed_of(kind)), nodes=("n0",))["discovery.settings.right n0"])
+    assert (seen, says in words) == (outcome, True)
+
+
 def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path):
     verdicts = compared(tmp_path, gpu="lost=1")
     assert [verdict.outcome for verdict in verdicts] == [PASS, OPEN, PASS]

@@ -200,6 +200,17 @@ def test_a_slower_nic_whose_driver_counts_nothing_is_left_out_and_named_and_a_fa
         assert "mlx5_3:1" in str(by_node["n2"].cause)
 
 
+def test_a_port_whose_driver_says_that_it_counts_nothing_is_left_out_and_named(tmp_path):
+    """Older kernels show the files of such a port: each of its nodes was incomplete."""
+    trees = healthy(tmp_path)
+    silent = {f"ib/mlx5_3/ports/1/counters/{name}": "N/A (no PMA)" for names in COUNTERS.values() for name in names}
+    tree(trees["n1"], silent)
+    for gate in ("rdma.flaps", "rdma.errors"):
+        by_node = of(gate, fleet(trees))
+        assert [verdict.outcome for verdict in by_node.values()] == [PASS] * 3, gate
+        assert "mlx5_3:1 has no such" in by_node["n1"].observed
+
+
 def test_a_port_of_a_driver_in_software_is_up_and_its_own_counter_of_lost_links_counts(tmp_path):
     """Soft-RoCE (rxe) has no device and no folder `counters`: four gates of every healthy node were incomplete."""
     trees = healthy(tmp_path, [{**UP, "link_layer": "Ethernet"}])

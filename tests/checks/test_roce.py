@@ -100,9 +100,9 @@ def test_a_port_has_the_mtu_and_the_flow_control_that_vendors_ask_for(entry, out
 # --- counters
 
 
-def counted(root: Path, monkeypatch) -> dict[tuple[str, str], object]:
+def counted(root: Path, monkeypatch, question=probe.of_roce) -> dict[tuple[str, str], object]:
     monkeypatch.setattr(probe, "HCAS", root)
-    facts = told_by(lambda facts: probe.of_roce(probe.Counters(facts, "before"))).observations
+    facts = told_by(lambda facts: question(probe.Counters(facts, "before"))).observations
     begin = "load.counter.before."
     return {(f.quantity.removeprefix(begin), f.subject): f.value for f in facts if f.quantity.startswith(begin)}
 
@@ -117,6 +117,26 @@ def test_the_counters_of_a_port_and_of_its_interface_are_read(tmp_path, monkeypa
     monkeypatch.setattr(roce, "PLACES", str(tmp_path))
     assert counted(root, monkeypatch)["rx_pause", port] is None  # there is no ethtool
     assert counted(hcas(tmp_path / "other", mlx5_0=IB), monkeypatch) == {("roce_ports", "n0"): 0}
+
+
+BROADCOM = {f"ports/1/hw_counters/{name}": "3" for name in ("rx_ecn_marked_pkts", "rx_cnp_pkts", "rx_out_of_buffer")}
+BROADCOM |= {"ports/1/hw_counters/tx_pkts": "900", "ports/1/hw_counters/rx_pkts": "800"}
+
+
+def test_a_port_of_broadcom_is_counted_under_its_own_names_and_its_packets_also_without_the_folder_counters(
+    tmp_path, monkeypatch
+):
+    """An older bnxt_re: the three counts were not read, and no share of its packets was known."""
+    root, port = hcas(tmp_path / "ib", bnxt_re0={**UP, **NET, **BROADCOM}), "n0/bnxt_re0:1"
+    says = "printf 'NIC statistics:\n     rx_pfc_ena_frames_pri3: 5\n     rx_pfc_frames: 9\n     rx_stat_discard: 2\n'"
+    monkeypatch.setenv("PATH", str(program(tmp_path / "bin/ethtool", says).parent))
+    seen = counted(root, monkeypatch)
+    assert [seen[name, port] for name in ("rx_ecn_marked_pkts", "rx_cnp_pkts", "rx_out_of_buffer")] == [3] * 3
+    assert [seen[name, port] for name in ("rx_pause", "rx_stat_discard")] == [5, 2]
+    packets = counted(root, monkeypatch, probe.of_rdma)
+    assert [packets[name, port] for name in probe.PACKETS] == [900, 800]
+    tree(root, {"bnxt_re0/ports/1/counters/port_xmit_packets": "7"})
+    assert counted(root, monkeypatch, probe.of_rdma)["port_xmit_packets", port] == 7
 
 
 def load(*, ports=(("mlx5_0:1", {}),), kind: int | None = 1) -> list[tuple[str, str, object]]:
@@ -147,6 +167,9 @@ SLOWED, DROPPED = {"rp_cnp_handled": 20_000}, {"rx_discards_phy": 100, "out_of_b
     (load(ports=[("mlx5_0:1", SLOWED), ("mlx5_1:1", {})]), "slowed", "20000 of 1000000 on mlx5_0:1"),
     (load(ports=[("mlx5_0:1", {"rx_pause": 2_000})]), "paused", "2000 of 1000000 on mlx5_0:1"),
     (load(ports=[("mlx5_0:1", DROPPED)]), "dropped", "200 of 1000000 on mlx5_0:1"),
+    (load(ports=[("bnxt_re0:1", {"rx_ecn_marked_pkts": 20_000})]), "marked", "20000 of 1000000 on bnxt_re0:1"),
+    (load(ports=[("bnxt_re0:1", {"rx_cnp_pkts": 20_000})]), "slowed", "20000 of 1000000 on bnxt_re0:1"),
+    (load(ports=[("bnxt_re0:1", {"rx_stat_discard": 300})]), "dropped", "300 of 1000000 on bnxt_re0:1"),
     (load(kind=0), "", "it has no such device"),
     (load(ports=[], kind=None), "", "it has no such device"),
 )

@@ -11,13 +11,13 @@ from bringup.kernel.facts import facts, reading
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import of_phase
-from bringup.kernel.records import Kind
+from bringup.kernel.records import Kind, Verdict
 from bringup.readers import slurm, srun
 from factory import a_run
 from loops import for_each
 from probing import answers_of
 from programs import program
-from runs_for_tests import FAIL, FIXTURES, PASS, WARN, add_derived, discovery, judged, parsed_of, reseal
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, add_derived, discovery, in_words, judged, parsed_of, reseal
 from showing import shows_failing
 
 # ---- its configuration
@@ -81,6 +81,38 @@ def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
     by_gate = judged([*facts, ("discovery.gpu.count", "n0", 8), ("discovery.gpu.count", "n1", 7)], nodes=("n0", "n1"))
     verdicts = [by_gate[f"discovery.slurm.gres {node}"] for node in ("n0", "n1")]
     assert [(verdict.outcome, verdict.value) for verdict in verdicts] == [(FAIL, -1), (PASS, 0)]
+
+
+def promised(text: str, cpus: int | None, memory: float | None, overrides: bool = False) -> Verdict:
+    parsed = slurm.nodes(f"NodeName=n0 Arch=x86_64 {text} State=IDLE Partitions=main\n", "x")
+    parsed.add(slurm.config(f"SlurmdParameters = {'config_overrides' if overrides else '(null)'}\n", "x"))
+    found = (("discovery.cpu.count", "n0", cpus), ("inventory.memory", "n0", memory))
+    parsed.add(parsed_of([fact for fact in found if fact[2] is not None]))
+    return judged(parsed, nodes=("n0",))["discovery.slurm.hardware n0"]
+
+
+WHOLE = "CPUTot=128 RealMemory=2063000"
+
+
+@shows_failing("discovery.slurm.hardware")
+@for_each(
+    (WHOLE, 128, 2015.3, False, PASS, "0 (CPUTot 128 of 128; RealMemory 2063000 of 2063668)"),
+    (WHOLE, 256, 2015.3, False, PASS, "0 (CPUTot"),  # slurm.conf counts cores, and the kernel threads
+    ("CPUTot=128 RealMemory=2063668", 128, 2015.3, False, PASS, "0 (CPUTot"),
+    (WHOLE, 96, 2015.3, False, WARN, "1 (CPUTot 128 of 96)"),
+    (WHOLE, 128, 1889.5, False, WARN, "1 (RealMemory 2063000 of 1934849)"),
+    (WHOLE, 96, 1889.5, False, WARN, "2 (CPUTot 128 of 96; RealMemory 2063000 of 1934849)"),
+    (WHOLE, 96, 2015.3, True, PASS, "0 (CPUTot 128 of 96;"),
+    (WHOLE, None, 1889.5, False, WARN, "1 (RealMemory"),
+    (WHOLE, None, 2015.3, False, OPEN, "did not say its CPUs, or its memory"),
+    ("CPUTot=128", 128, 2015.3, False, OPEN, "did not say"),
+    ("", 128, 2015.3, False, OPEN, "no evidence"),
+)
+def test_a_node_with_fewer_cpus_or_less_memory_than_slurm_hands_out_warns(text, cpus, memory, told, outcome, says):
+    """Slurm compares them when slurmd registers, and drains the node then; what is lost later it does not see."""
+    verdict = promised(text, cpus, memory, told)
+    assert verdict.outcome is outcome
+    assert says in in_words(verdict)[1]
 
 
 # ---- what it does with jobs

@@ -17,6 +17,7 @@ from loops import for_each
     ("gn1[0-9]-ib", [f"gn1{last}-ib" for last in range(10)]),
     ("[08-10],m1", ["08", "09", "10", "m1"]),
     ("n1, n2", ["n1", "n2"]),
+    ("n1,n[0-1]", ["n1", "n0"]),  # srun(1): duplicates are ignored
 )
 def test_node_lists_are_expanded_in_order(text, names):
     assert expand(text) == names
@@ -31,7 +32,6 @@ def test_node_lists_are_expanded_in_order(text, names):
     "x[1-30][4-9]p",
     "012[0-100]L6",
     "0[8-10]0",
-    "n0,n0",
     "n0; rm -rf x",
     "$(id)",
     "n[0-999999999]",

@@ -57,6 +57,28 @@ def test_what_is_cut_off_proves_no_right_results_and_wrong_values_before_the_cut
     assert "did not finish" in " ".join(parsed.problems)
 
 
+OLD = """#   Rank  0 Pid 41 on c1 device  0 [0x1a] A100
+#   Rank  1 Pid 41 on c1 device  1 [0x1b] A100
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+        1024           256   float             36.0    0.03    0.04  0e+00     35.7    0.03    0.05  1e-07
+     4194304       1048576   float     sum    112.0   37.44   65.52  0e+00    110.2   38.06   66.60    N/A
+# Out of bounds values : 0 OK
+"""
+
+
+def test_a_table_of_before_2_11_is_read_by_its_end_and_its_wrong_values_by_its_last_line():
+    parsed = nccl_tests.parse(OLD, "f", "all_reduce_perf", "1-node")
+    assert parsed.problems == []
+    assert [value(parsed, f"nccl.all_reduce.busbw@{size}") for size in ("1KiB", "4MiB")] == [0.04, 65.52]
+    assert value(parsed, "nccl.wrong_values") == 0
+    assert nccl_tests.parse(OLD.replace("0 OK", "3 FAILED"), "f", "all_reduce_perf", "").observations[-1].value == 3
+    unchecked = OLD.replace("0e+00", "N/A").replace("1e-07", "N/A")
+    assert value(nccl_tests.parse(unchecked, "f", "all_reduce_perf", "1-node"), "nccl.wrong_values") is None
+    cut = nccl_tests.parse(OLD.partition("    N/A")[0], "f", "all_reduce_perf", "1-node")
+    assert [seen.quantity for seen in cut.observations if "4MiB" in seen.quantity] == []
+    assert "not a row" in cut.problems[0]
+
+
 def of_guests(numbers: list[int]) -> Parsed:
     """nccl-tests before 2.17 on one guest: the bus alone, which is the same for all GPUs there."""
     ranks = (

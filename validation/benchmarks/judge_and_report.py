@@ -25,6 +25,7 @@ GPUS = 8
 NVLINKS = 18
 PROFILE = "h100-8x400g"
 SICK = ("discovery.gpu.ecc", 3, True)  # of which GPU of the sick node
+NODE = f"NodeName={{}} CPUTot=112 Gres=gpu:h100:{GPUS} Version=24.11.5 RealMemory=2063000 State=IDLE Partitions=main\n"
 CONFIG = """\
 GresTypes               = gpu
 EpilogMsgTime           = 2000 usec
@@ -195,9 +196,7 @@ def write_evidence(raw: Path, nodes: list[str]) -> int:
         (raw / f"nvidia-smi-topo-{node}.txt").write_text(table_of_paths)
     (raw / "scontrol-config.txt").write_text(CONFIG)
     (raw / "mpi-list.txt").write_text(MPI)
-    (raw / "scontrol-node.txt").write_text(
-        "".join(f"NodeName={node} Gres=gpu:h100:{GPUS} Version=24.11.5 State=IDLE Partitions=main\n" for node in nodes)
-    )
+    (raw / "scontrol-node.txt").write_text("".join(NODE.format(node) for node in nodes))
     return count
 
 

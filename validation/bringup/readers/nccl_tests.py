@@ -23,12 +23,12 @@ BINARIES = {
 ROUNDED = 0.01  # of a size
 CUT_OFF = "the test did not finish"
 _DEVICE = re.compile(r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+(\d+) \[([^\]]+)\]")
-_COLUMNS = re.compile(
-    r"#\s+size\s+count\s+type\s+redop\s+root\s+time\s+algbw\s+busbw\s+#?wrong\s+time\s+algbw\s+busbw\s+#?wrong"
-)
-_BOUNDS = re.compile(r"# Out of bounds values : (\d+) (OK|FAILED)")
+_HALF = r"\s+time\s+algbw\s+busbw\s+(?:#?wrong|(error))"
+_COLUMNS = re.compile(r"\s+size\s+count\s+type(?:\s+redop)?(?:\s+root)?" + _HALF * 2)
+_BOUNDS = re.compile(r" Out of bounds values : (\d+) (OK|FAILED)")
+_RELATIVE = re.compile(r"N/A|\de[+-]\d{2,3}")
 _SIZE = re.compile(r"[0-9]{1,18}")
-_FIELDS = 13  # size count type redop root, then twice time algbw busbw #wrong; -I 1 appends more
+_BEFORE, _HALVES = 5, 8  # size count type redop root, then twice time algbw busbw #wrong; -I 1 appends more
 
 
 def named(size: int) -> str:
@@ -61,20 +61,22 @@ def _table(parsed: Parsed, text: str, where: str, name: str, subject: str) -> No
     """Of a size the slower one of out of place and in place counts. A single rank has no bus bandwidth."""
     devices = [_Device(host, int(rank), number, address) for rank, host, number, address in _DEVICE.findall(text)]
     _members(parsed, subject, devices, where)
-    if not _COLUMNS.search(text):
+    if (columns := _COLUMNS.search(text)) is None:
         parsed.note(f"{where}: holds no table of nccl-tests: {text.strip().splitlines()[0][:60]!r}")
         return
+    is_old = columns[1] is not None  # before 2.11 the first columns varied, and a relative error stood for the count
     counts: list[int | None] = []
     for number, line in enumerate(lines(text), start=1):
         cells, evidence = line.split(), f"{where}:{number}"
         if not cells or not _SIZE.fullmatch(cells[0]):
             continue
         try:
-            if len(cells) < _FIELDS:
-                raise ValueError(f"{len(cells)} fields, {_FIELDS} are expected")
-            us, speed = max(map(_number, (cells[5], cells[9]))), min(map(_number, (cells[7], cells[11])))
+            halves = cells[-_HALVES:] if is_old else cells[_BEFORE : _BEFORE + _HALVES]
+            if len(halves) < _HALVES or (is_old and not all(map(_RELATIVE.fullmatch, halves[3::4]))):
+                raise ValueError(f"{len(cells)} fields, {_BEFORE + _HALVES} are expected")
+            us, speed = max(map(_number, halves[::4])), min(map(_number, halves[2::4]))
             # alltoall_perf and sendrecv_perf do not check the half in place
-            checked = [int(_number(cell)) for cell in (cells[8], cells[12]) if cell != "N/A"]
+            checked = [0 if is_old else int(_number(cell)) for cell in halves[3::4] if cell != "N/A"]
         except ValueError as error:
             parsed.note(f"{evidence}: not a row of nccl-tests: {error}")
             continue
@@ -84,7 +86,8 @@ def _table(parsed: Parsed, text: str, where: str, name: str, subject: str) -> No
             if len(devices) != 1:
                 parsed.saw(f"nccl.{name}.busbw@{named(size)}", subject, speed, "GB/s", evidence, "nccl-tests")
     bounds = _BOUNDS.search(text)
-    _wrong(parsed, subject, counts, where, bounds is not None)
+    if bounds is None or bounds[2] == "OK" or not is_old:
+        _wrong(parsed, subject, counts, where, bounds is not None)
     if bounds is None:
         parsed.note(f"{where}: no 'Out of bounds values' line; {CUT_OFF}")
     elif bounds[2] == "FAILED":

@@ -12,6 +12,7 @@ from bringup.readers.node_states import Node
 _FIELDS = ("JobState", "ExitCode", "SubmitTime", "StartTime", "EndTime")
 # field of `scontrol show job` -> column of `sacct`
 ACCOUNTED = {field: field.removeprefix("Job").removesuffix("Time") for field in _FIELDS}
+PROMISED = "slurm.node.promised."
 _NODE = re.compile(r"^NodeName=(\S+) ")
 
 
@@ -56,7 +57,7 @@ def node_in(line: str, own: Container[str]) -> tuple[str, Node] | None:
 
 
 def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
-    """Read `scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
+    """Read `scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs, CPUs, MiB configured."""
     parsed = Parsed()
     for number, line in enumerate(lines(text), start=1):
         if not line.strip():
@@ -69,6 +70,9 @@ def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
         if node.version:  # a node that never registered has none
             parsed.saw("slurm.node.version", name, node.version, "text", f"{where}:{number}")
         parsed.saw("slurm.node.gpus", name, node.gpus, "count", f"{where}:{number}")
+        for field in ("CPUTot", "RealMemory"):
+            if (promised := field_of(line, field) or "").isdecimal():
+                parsed.saw(f"{PROMISED}{field}", name, int(promised[:18]), "count", f"{where}:{number}")
     return parsed if parsed.observations or parsed.problems else parsed.note(f"{where}: names no node")
 
 

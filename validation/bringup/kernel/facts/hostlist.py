@@ -18,7 +18,7 @@ FEW = 4  # names that need no short form
 
 
 def expand(text: str) -> list[str]:
-    """Expand `n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError if it is not a node list."""
+    """Expand `n[08-10],m1` -> [n08, n09, n10, m1], in order, each once. Raises UsageError if it is not a node list."""
     names: list[str] = []
     for part in filter(None, re.split(r",(?![^\[]*\])\s*", text.strip())):  # at commas outside brackets
         if _PART.fullmatch(part) is None:
@@ -33,9 +33,7 @@ def expand(text: str) -> list[str]:
     bad = [name for name in names if not _NAME.fullmatch(name)]
     if bad or not names:
         raise UsageError(f"{bad[0] if bad else text!r} is not a node name")
-    if len(set(names)) != len(names):
-        raise UsageError(f"{text!r} names a node twice")
-    return names
+    return list(dict.fromkeys(names))
 
 
 def shortened(names: Sequence[str]) -> str:
