@@ -19,6 +19,7 @@ class Rotation(Record):
     phases: list[Name]  # that ran
     hours: dict[Name, NonNegative]  # kind of fault -> hours of its parts in which it was looked for, and not found
     failing: list[Name]  # kind and place of each fault, new or not
+    suspected: list[Name] = Field(default_factory=list)  # of each that is one only if the next rotation says so again
 
 
 class Fault(Record):
@@ -79,7 +80,7 @@ class Soak(Versioned):
     proven: list[Proven] = Field(default_factory=list)
     faults: list[Fault] = Field(default_factory=list)
     without: list[Without] = Field(default_factory=list)
-    # warning, or what stops a run and was not known -> in how many rotations; neither is a fault
+    # warning, suspicion, or what stops a run and was not known -> in how many rotations; none is a fault
     remarks: dict[str, int] = Field(default_factory=dict)
     rotations: list[Rotation] = Field(default_factory=list)
     # a speed of a node or link, `GATE WHERE` -> s of the soak at which each rotation began, and the value
@@ -90,6 +91,10 @@ class Soak(Versioned):
         return sum(rotation.seconds for rotation in self.rotations)
 
     @property
+    def suspected(self) -> list[str]:
+        return self.rotations[-1].suspected if self.rotations else []
+
+    @property
     def healthy(self) -> list[str]:
         out = {entry.node for entry in self.without}
         return [node for node in self.nodes if node not in out]
@@ -97,5 +102,5 @@ class Soak(Versioned):
     @property
     def exit_code(self) -> int:
         """Return 1: a fault was found, 2: not all that was asked is known, or nothing of a kind, 0: else."""
-        known = self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven)
+        known = self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven) and not self.suspected
         return 1 if self.faults else 0 if known else 2
