@@ -1,11 +1,14 @@
 """`soak.json`: what a soak ran, what it found, and what it proved so far. It is written again after every rotation."""
 
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
 from bringup.domains.chance import most_events
-from bringup.kernel.records import LeftOut, Moment, Name, NodeName, NonNegative, Record, RunName, Versioned
+from bringup.kernel.characters import many
+from bringup.kernel.records import LeftOut, Moment, Name, NodeName, NonNegative, Record, RunName, Versioned, read_record
+from bringup.kernel.results import SOAK
 
 
 class Rotation(Record):
@@ -100,7 +103,20 @@ class Soak(Versioned):
         return [node for node in self.nodes if node not in out]
 
     @property
+    def in_words(self) -> str:
+        bounds = [f"{each.kind} {each.bound:.3g}" for each in self.proven if each.hours]
+        known = f", at most one in hours of {', '.join(bounds)}" if bounds else ""
+        rehearsed = f"; no {', '.join(self.not_real)} was seen" if self.not_real else ""
+        return f"{many(len(self.faults), 'fault')}{known}{rehearsed}"
+
+    @property
     def exit_code(self) -> int:
         """Return 1: a fault was found, 2: not all that was asked is known, or nothing of a kind, 0: else."""
         known = self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven) and not self.suspected
         return 1 if self.faults else 0 if known else 2
+
+
+def shown(folder: Path) -> tuple[str, list[str], str]:
+    """Return what `bringup runs` shows of a soak: what it is, its nodes, and what was proven."""
+    soak = read_record(folder / SOAK, Soak)
+    return f"soak, {many(len(soak.rotations), 'rotation')}", soak.nodes, soak.in_words

@@ -26,7 +26,7 @@ from bringup.soak import counted, drift
 from bringup.soak.kinds import KINDS, kind_of
 from bringup.soak.records import Fault, Proven, Rotation, Soak, Without
 
-SOAKS, RECORD, DOCUMENT = Path("validation/results/soak"), "soak.json", "soak.md"
+SOAKS, RECORD, DOCUMENT = runs.SOAKS, runs.SOAK, "soak.md"
 REFERENCE = "run_1gpu"
 LOAD_S = "600"  # of the node sweep; its job has half an hour
 BARREN = 2  # rotations in a row that count no hour end the soak
