@@ -6,6 +6,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import bringup.training.formulae.models  # noqa: F401  # its folder is that of this checkout, not of a test
 import pytest
 from bringup.cli import main
 from bringup.compare import newest

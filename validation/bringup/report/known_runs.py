@@ -75,8 +75,8 @@ class Known:
 
 def listed() -> list[Known]:
     """List the runs and the soaks, the newest first; of the rotations of a soak none."""
-    found = (results.REPOSITORY / results.SOAKS).glob(f"*/{results.SOAK}")
-    soaks = [Known(path.parent.name, "soak", path.parent) for path in found]
+    records = (results.REPOSITORY / results.SOAKS).glob(f"*/{results.SOAK}")
+    soaks = [Known(path.parent.name, "soak", path.parent) for path in records]
     rotations = tuple(f"{soak.name}-" for soak in soaks)
     shown = [*soaks, *(run for run in newest_first() if not run.name.startswith(rotations))]
     return sorted(shown, key=lambda known: (known.at, known.name), reverse=True)
