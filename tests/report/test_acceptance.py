@@ -135,7 +135,9 @@ def test_a_contract_is_read_strictly_and_the_error_names_its_line(line, words):
     assert words in str(error.value)
 
 
-def test_nodes_that_are_no_node_list_are_an_error_of_their_line():
+def test_nodes_that_are_no_node_list_are_an_error_of_their_line_and_no_other_line_is_called_so():
+    with pytest.raises(FileError, match="the line of the nodes themselves"):
+        contracts.parse(text_of({"nodes": {"says": "a"}}), "order.yaml")
     with pytest.raises(FileError, match=r"^order\.yaml:3: nodes: "):
         contracts.parse(text_of({"it": {"says": "a"}}, nodes="n[0"), "order.yaml")
 

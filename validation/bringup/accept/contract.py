@@ -25,6 +25,7 @@ from bringup.kernel.records import Name, Record, RunName, Value, Versioned
 
 RULES: tuple[Rule, ...] = ("equals", "at_least", "at_most", "one_of")
 MOST_BYTES = 2**20
+NODES = "nodes"
 
 
 class Line(Record):
@@ -93,6 +94,8 @@ class Contract(Versioned):
 
     @model_validator(mode="after")
     def _names_its_nodes(self) -> Contract:
+        if NODES in self.lines:
+            raise ValueError(f"lines.{NODES}: is the line of the nodes themselves; give this one another name")
         for name, line in self.lines.items():
             if strange := sorted({*(line.on_nodes or ())} - {*self.node_names}):
                 meant = profile_text.meant(strange[0], self.node_names)

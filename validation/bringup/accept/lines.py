@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from bringup.accept.contract import Contract, Line
+from bringup.accept.contract import NODES, Contract, Line
 from bringup.accept.records import Result, State
 from bringup.kernel.answers import in_words, not_real, number_of, title
 from bringup.kernel.facts.names import first_few, listed
@@ -42,9 +42,9 @@ _GUIDE = Guide(title="a line of a contract", page="acceptance", action=Action.IN
 def of_contract(contract: Contract, runs: Collection, limits: Mapping[str, str] = MappingProxyType({})) -> list[Result]:
     """Return a result for each line, behind that of the nodes. limits: check -> how small a fault it found."""
     made = []
-    for name, line in {"nodes": Line(says=f"the nodes {contract.nodes}"), **contract.lines}.items():
+    for name, line in {NODES: Line(says=f"the nodes {contract.nodes}"), **contract.lines}.items():
         evidence = _Evidence(contract, line, runs)
-        if name not in contract.lines:
+        if name == NODES:
             evidence.of_nodes()
         elif line.checks:
             evidence.of_checks()
