@@ -94,15 +94,12 @@ class _Evidence:
         """Take what a run says of a subject, but of nodes that were not sold."""
         nodes = set(_nodes_of(subject, run)).intersection(self.contract.node_names)
         if nodes:
+            name, self.asked = f"{run.run.phase} {run.run.name.removeprefix(f'{run.run.phase}-')}", True
             self.nodes |= nodes
-            self.takes_run(run)
+            self.by[name] = None
+            if (objection := run.objection) is not None:
+                self.gaps.append(f"the evidence of {name} does not count: {objection}")
         return bool(nodes)
-
-    def takes_run(self, run: Judged) -> None:
-        name, self.asked = f"{run.run.phase} {run.run.name.removeprefix(f'{run.run.phase}-')}", True
-        self.by[name] = None
-        if (objection := run.objection) is not None:
-            self.gaps.append(f"the evidence of {name} does not count: {objection}")
 
     def weigh(self, verdict: Verdict, subject: str, *, may_refute: bool = True) -> None:
         if verdict.outcome is not Outcome.PASS:
@@ -137,17 +134,17 @@ class _Evidence:
     def of_statements(self) -> None:
         claims = [claim for answer in self.runs.answers for claim in answer.claims]
         claims = [claim for claim in claims if claim.claim in self.line.statements]
-        self.asked, self.nodes = any(claim.mark is not Mark.NOT_ASKED for claim in claims), {*self.contract.node_names}
+        gates = {*self.line.gates, *(gate for statement in self.line.statements for gate in bearing_on(statement))}
+        self.asked = any(claim.mark is not Mark.NOT_ASKED for claim in claims)
+        for run in self.runs.judged if self.asked else []:
+            if any(verdict.gate in gates for verdict in run.verdicts.verdicts):
+                self.takes(run, subjects.JOB)
+        on_all = (claim.nodes for claim in claims if claim.claim not in _OF_FEWER)
+        self.nodes = set(self.contract.node_names).intersection(*on_all)
         for claim in claims:
-            if claim.claim not in _OF_FEWER:
-                self.nodes &= set(claim.nodes)
             if claim.mark not in (Mark.PASS, Mark.WARN):
                 why = f"{claim.says}: {claim.why}" if len(claims) > 1 else claim.why or claim.mark.word
                 (self.against if claim.mark is Mark.FAIL else self.gaps).append(why)
-        gates = {*self.line.gates, *(gate for statement in self.line.statements for gate in bearing_on(statement))}
-        for run in self.runs.judged if self.asked else []:
-            if any(verdict.gate in gates for verdict in run.verdicts.verdicts):
-                self.takes_run(run)
         self.seen = many(sum(claim.verdicts for claim in claims), "verdict")
 
     def of_fact(self, fact: str) -> None:
@@ -158,9 +155,8 @@ class _Evidence:
             chosen = _chosen(fact, Seen(soaked) if soaked else run.seen)
             if chosen := [seen for seen in chosen if self.takes(run, seen.subject)]:
                 asked = [verdict.gate for verdict in run.verdicts.verdicts] if soaked else [fact]
-                is_of_devices = any("/" in seen.subject for seen in chosen) or _OF_DEVICES.search(fact)
-                is_simulated = is_of_devices and stand_ins.are_in(run.observations)
-                self.gaps += [SIMULATED] if is_simulated else _placeholders(run, asked)
+                is_of_devices = any("/" in seen.subject for seen in chosen) or bool(_OF_DEVICES.search(fact))
+                self.gaps += _placeholders(run, asked, is_of_devices)
                 self.gaps += self._silent(fact, run, [seen.subject for seen in chosen])
             verdicts += [_compared(line, seen) for seen in (_lists(chosen) if line.on_nodes else chosen)]
         for verdict in verdicts:
@@ -203,9 +199,9 @@ def _compared(line: Line, seen: Observation) -> Verdict:
     return Requirement(gate, limit, at or None).compared(seen)
 
 
-def _placeholders(run: Judged, gates: Iterable[str]) -> list[str]:
+def _placeholders(run: Judged, gates: Iterable[str], is_of_devices: bool = False) -> list[str]:
     names = not_real(run, gates)
-    if names and stand_ins.are_in(run.observations):
+    if (names or is_of_devices) and stand_ins.are_in(run.observations):
         return [SIMULATED]
     return [f"no {' or '.join(names)} was seen at work"] if names else []
 
