@@ -19,8 +19,11 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from bringup.accept.contract import parse
+from bringup.accept.lines import of_contract
+from bringup.accept.records import State
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Playbook, Run, Verdicts, read_record
+from bringup.kernel.records import Playbook, Run, Verdicts, grouped, read_record
 from bringup.kernel.results import REPOSITORY
 from bringup.report import collection, document, figures, text, view
 from bringup.training.comparison import sidebyside
@@ -28,6 +31,7 @@ from bringup.training.comparison.entries import Entry
 from bringup.training.records import RunArgs, TrainMetrics
 
 RECORDED = REPOSITORY / "docs/results/local"
+LIST = REPOSITORY / "validation/contracts/slurm-expectations.yaml"
 _MARKED = re.compile(r"<!-- recorded: (?P<what>[^\n]+?) -->\n.*?<!-- end recorded -->", re.DOTALL)
 
 
@@ -44,14 +48,19 @@ def with_samples(page: str, recorded: Path = RECORDED) -> str:
 
 @cache
 def of_the_whole_run(recorded: Path = RECORDED) -> dict[Path, str]:
-    """What `bringup report --markdown` writes of it, and the figure that it shows: place -> text."""
+    """What `bringup report --markdown` writes of it, its figure, and what a public list makes of it: place -> text."""
     curves = recorded / "curves.svg"
     with judged(recorded) as gathered:
         [scaling] = [run.folder for run in gathered.judged if run.run.phase == "nccl_scaling"]
         text = document.playbook(
             gathered, lambda path: curves.name if path == scaling / figures.NAMES["Bus bandwidth over size"] else None
         )
-        return {recorded / "report.md": text, curves: (scaling / curves.name).read_text(encoding="utf-8")}
+        drawn = (scaling / curves.name).read_text(encoding="utf-8")
+        return {
+            recorded / "report.md": text,
+            curves: drawn,
+            recorded.parent / "expectations.md": _expectations(gathered),
+        }
 
 
 @contextmanager
@@ -65,6 +74,26 @@ def judged(recorded: Path) -> Iterator[collection.Collection]:
         for run in gathered.judged:
             figures.draw(run)
         yield gathered
+
+
+def _expectations(gathered: collection.Collection) -> str:
+    words = LIST.read_text(encoding="utf-8")
+    [source] = re.findall(r"^# After (.+)$", words, re.MULTILINE)
+    results = of_contract(parse(words, LIST.name), gathered)
+    states = [result.state for result in results]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in State)
+    whys = [(each.why or each.seen * (each.state is State.NOT_ASKED)).partition("; not asked")[0] for each in results]
+    reasons = grouped(((state, why), each.line) for state, why, each in zip(states, whys, results, strict=True))
+    rows = [(state, ", ".join(lines), why) for state in State for (at, why), lines in reasons.items() if at is state]
+    of_run = f"Of {len(results)} lines the [recorded run](local/report.md), of placeholder GPUs, shows: {counted}."
+    head = [
+        "# A public list of expectations",
+        "",
+        f"[The list](../../{LIST.relative_to(REPOSITORY)}), after {source}",
+        of_run,
+        "",
+    ]
+    return "\n".join([*head, *text.table(("state", "lines", "the first reason"), rows), ""])
 
 
 def _collectives(recorded: Path, words: list[str]) -> list[str]:

@@ -16,9 +16,12 @@ from pathlib import Path
 import gpus
 from beside import cpus
 from facts import Facts
+from imex import CHANNELS
+from imex import NONE as NO_IMEX
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 NUMA = Path("/sys/devices/system/node")
+TMP = Path("/tmp")  # noqa: S108  # a job_container gives each job a folder of its own there
 
 
 def main():
@@ -44,11 +47,29 @@ def main():
 def at_once(facts, job, allowed, denied):
     """One of two jobs on this node. The first says at its end which GPUs it could open; the second ran in between."""
     bound(facts, facts.at, allowed, f"{job}.gpu")
+    tmp = TMP.stat()
+    facts.saw(f"{job}.tmp", [f"{tmp.st_dev}:{tmp.st_ino}"], "text")
+    facts.saw(f"{job}.imex", channels(), "text")
     facts.saw(f"{job}.denied", denied, "text")
     facts.saw(f"{job}.openable", allowed, "text")
     if job.startswith("smoke.first"):
         sys.stdin.read()
         facts.saw(f"{job}.outlasted", True, "flag")
+
+
+def channels(folder=CHANNELS):
+    """The IMEX channels that this process may open; where the node has none for anybody, that."""
+    if not folder.exists():
+        return NO_IMEX
+    return [path.name for path in sorted(folder.glob("channel*")) if opens(path)]
+
+
+def opens(path):
+    try:
+        os.close(os.open(str(path), os.O_RDWR))
+    except OSError:
+        return False
+    return True
 
 
 def bound(facts, task, allowed, quantity="smoke.binding.gpu"):

@@ -26,6 +26,7 @@ def test_the_sizes_on_both_sides_are_repeated_in_turns_with_the_healthy_cluster(
     assert [known.size for known in fault.trials] == [8.0, 4.0, None] * 4
     assert fault.smallest() == 8
     assert limits.counted(fault.of(4)) == "0 of 4 (0 to 60 %)"
+    assert limits.of_gates([fault, fault])["nccl.pair.link"].count("found each time at") == 2
     assert "found each time at 8 Mbit/s: 4 of 4 (40 to 100 %); at 4 Mbit/s: 0 of 4" in limits.sentence(fault)
 
 

@@ -1,6 +1,7 @@
 """A contract, line by line: what runs prove of it, what they refute, and what nobody asked."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,17 @@ def run(tmp_path: Path, monkeypatch) -> Path:
     ({"checks": ["discovery.node.h*"]}, "n1", "proven", None),
     ({"fact": CPU, "equals": "AMD EPYC"}, "n[0-1]", "proven", None),
     ({"fact": CPU, "one_of": ["AMD EPYC", "Grace"]}, "n[0-1]", "proven", None),
-    ({"fact": CPU, "equals": "Grace"}, "n[0-1]", "refuted", "n0 has AMD EPYC"),
-    ({"fact": CPU, "on_nodes": {"n0": ["AMD EPYC"], "n1": ["Grace"]}}, "n[0-1]", "refuted", "n1 has AMD EPYC, and not"),
+    ({"fact": CPU, "equals": "Grace"}, "n[0-1]", "refuted", "n0: observed AMD EPYC, expected Grace"),
+    (
+        {"fact": CPU, "on_nodes": {"n0": ["AMD EPYC"], "n1": ["Grace"]}},
+        "n[0-1]",
+        "refuted",
+        "n1: observed AMD EPYC, expected Grace",
+    ),
+    ({"fact": CPU, "on_nodes": {"n0": ["AMD EPYC"]}}, "n[0-1]", "not proven", "n1: "),  # nobody said what it has
     ({"fact": "discovery.nofile", "at_least": 1}, "n[0-1]", "proven", None),
-    ({"fact": "discovery.nofile", "at_least": 1e9}, "n[0-1]", "refuted", "n0 has"),
-    ({"fact": "discovery.nofile", "at_least": 1, "unit": "GiB"}, "n[0-1]", "not proven", "is in count"),
-    ({"fact": CPU, "equals": "AMD EPYC", "devices": 2}, "n[0-1]", "refuted", "n0: 0 of 2 devices"),
+    ({"fact": "discovery.nofile", "at_least": 1e9}, "n[0-1]", "refuted", "n0: observed"),
+    ({"fact": "discovery.nofile", "at_least": 1, "unit": "GiB"}, "n[0-1]", "not proven", "observed in count"),
     ({"fact": CPU, "equals": "AMD EPYC"}, "n[0-2]", "not proven", "not on n2"),
     ({"checks": [HOST]}, "n[0-2]", "not proven", "not on n2"),
     ({"statements": ["jobs-kept"]}, "n[0-1]", "not asked", "no phase that asks it was run"),
@@ -91,7 +97,24 @@ def test_a_simulated_device_proves_nothing_and_a_bandwidth_is_that_of_the_widest
     _, made = results(gathered, {"fact": "discovery.rdma.ports", "equals": 8}, "n[0-2]")
     assert (made.state, made.why) == ("not proven", "the GPUs are simulated: their UUIDs say so")
     line = {"fact": "nccl.all_reduce.busbw", "phase": "nccl_scaling", "unit": "GB/s", "at_least": 1e-9}
-    assert "[3-nodes]" in results(gathered, line, "n[0-2]")[1].seen
+    assert "on 3-nodes" in results(gathered, line, "n[0-2]")[1].seen
+
+
+@for_each(
+    ("discovery.gpu.model", {}, "n0: 1 of 2 answered"),  # the plan of the run
+    ("discovery.gpu.model", {"gpus_per_node": 8}, "n1: 2 of 8 answered; n0: 1 of 8 answered"),
+    ("discovery.rdma.rate", {}, "n0: 7 of 8 answered"),  # the ports that there are
+    ("load.counter.after.pcie_replays", {}, "n0: 1 of 2 answered"),  # another node
+)
+def test_a_device_that_is_silent_is_a_gap(tmp_path, fact, sold, says):
+    folders = (path.parent for path in unpacked("h100-healthy", tmp_path).rglob("run.json"))
+    gathered = collection.gather([folder for folder in folders if folder.parent.name in ("discovery", "node_sweep")])
+    run = next(run for run in gathered.judged if run.seen.of(fact))
+    (silent, *_) = (seen for seen in run.observations if seen.quantity == fact and seen.subject.startswith("n0/"))
+    without = replace(run, observations=[seen for seen in run.observations if seen is not silent])
+    line = {"it": {"says": "all alike", "fact": fact, "equals": silent.value}}
+    contract = contracts.parse(text_of(line, "n[0-1]", **sold), "c")
+    assert says in (of_contract(contract, replace(gathered, judged=[without]))[1].why or "")
 
 
 @for_each(
@@ -101,7 +124,7 @@ def test_a_simulated_device_proves_nothing_and_a_bandwidth_is_that_of_the_widest
     ({"says": "a", "equals": 1}, "a fact needs one of"),
     ({"says": "a", "checks": [HOST], "fact": CPU, "equals": "x"}, "write a line for each"),
     ({"says": "a", "checks": [HOST], "unit": "GB/s"}, "are of a fact"),
-    ({"says": "a", "checks": [HOST], "shown_by": "a visit"}, "shown_by is of a line"),
+    ({"says": "a", "checks": [HOST], "shown_by": "a visit"}, "names checks and shown_by"),
     ({"says": "a", "fact": CPU, "equals": "x", "phase": "smok"}, "did you mean smoke?"),
     ({"says": "a", "fact": CPU, "on_nodes": {"n7": ["x"]}}, "the contract has no n7"),
     ({"checks": [HOST]}, "says: is missing"),
@@ -112,12 +135,11 @@ def test_a_contract_is_read_strictly_and_the_error_names_its_line(line, words):
     assert words in str(error.value)
 
 
-def test_a_waiver_names_a_line_of_the_contract_and_nodes_are_a_node_list():
-    waiver = {"line": "its", "who": "Anna", "why": "later"}
-    for more, words in (({"exceptions": [waiver]}, "has no its; did you mean it?"), ({"nodes": "n[0"}, "nodes")):
-        with pytest.raises(FileError) as error:
-            contracts.parse(text_of({"it": {"says": "a"}}, **{"nodes": "n0", **more}), "order.yaml")
-        assert words in str(error.value)
+def test_nodes_that_are_no_node_list_are_an_error_of_their_line_and_no_other_line_is_called_so():
+    with pytest.raises(FileError, match="the line of the nodes themselves"):
+        contracts.parse(text_of({"nodes": {"says": "a"}}), "order.yaml")
+    with pytest.raises(FileError, match=r"^order\.yaml:3: nodes: "):
+        contracts.parse(text_of({"it": {"says": "a"}}, nodes="n[0"), "order.yaml")
 
 
 def test_an_acceptance_is_signed_checked_and_broken_by_another_boot_a_lost_gpu_and_another_signer(
@@ -133,17 +155,15 @@ def test_an_acceptance_is_signed_checked_and_broken_by_another_boot_a_lost_gpu_a
     file.write_text(text_of(lines))
     assert main(accept) == 2  # a line is open
     assert main(accept) == 2 and "--force" in capsys.readouterr().err  # it is there
-    file.write_text(text_of(lines, exceptions=[{"line": "gpu", "who": "Anna", "why": "placeholders"}]))
+    lines["gpu"]["exception"] = {"who": "Anna", "why": "placeholders"}
+    file.write_text(text_of(lines))
     assert main([*accept, "--force"]) == 0
     assert "1 accepted although not proven" in capsys.readouterr().out
     made = read_record(out / "acceptance.json", Acceptance)
     assert made.boots.keys() == {"n0", "n1"} and made.results[1].limits == ["found at 1 s: 8 of 8"]
     assert "<b>|" not in (out / "acceptance.html").read_text() + (out / "acceptance.md").read_text()
     check = ["accept", str(run), "--check", str(out / "acceptance.json")]
-    assert (
-        main(check) == 0
-        and "holds as it was accepted; 3 of 3 lines asked again; signed by anna@lab" in capsys.readouterr().out
-    )
+    assert main(check) == 0 and "3 of 3 lines asked again; signed by anna@lab" in capsys.readouterr().out
     inventory = run / "raw/inventory.jsonl"
     inventory.write_text(inventory.read_text().replace(made.boots["n1"], "another-boot"))
     lose_a_gpu(reseal(run))

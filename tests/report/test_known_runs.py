@@ -6,6 +6,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import bringup.training.formulae.models  # noqa: F401  # its folder is that of this checkout, not of a test
 import pytest
 from bringup.cli import main
 from bringup.compare import newest
@@ -13,6 +14,7 @@ from bringup.drill import suite
 from bringup.kernel import judge, results
 from bringup.kernel.records import Outcome, Playbook, Step, write_record
 from bringup.report import known_runs
+from bringup.soak.records import Proven, Soak
 from loops import for_each
 from runs_for_tests import discovery
 from trained_runs import RECORDS, change
@@ -184,3 +186,16 @@ def test_drills_without_a_cluster_leave_nothing_behind(capsys, tmp_path, monkeyp
     assert code == 2
     assert "sinfo" in text
     assert not (tmp_path / "drills").exists()
+
+
+def test_a_soak_is_listed_with_what_it_proved_and_none_of_its_rotations(tree: Path, capsys):
+    proven = Proven(kind="GPU", counts="GPU", hours=12, faults=0, asked=None)
+    began = {"began_at": "2026-11-26T09:00:00Z", "hours": 1, "until": {}, "profile": "p", "site": None, "phases": ["x"]}
+    soak = Soak(**began, name=NEW, nodes=["n0"], gpus_per_node=2, proven=[proven], not_real=["GPU"])
+    (tree / results.SOAKS / NEW).mkdir(parents=True)
+    write_record(tree / results.SOAKS / NEW / results.SOAK, soak)
+    shutil.copytree(tree / results.PLAYBOOKS / NEW, tree / results.PLAYBOOKS / f"{NEW}-1")
+    code, shown = answer_of(capsys, "runs")
+    assert code == 0 and f"{NEW}-1" not in shown
+    assert "soak, 0 rotations" in shown and "0 faults, at most one in hours of GPU 4.01; no GPU was seen" in shown
+    assert known_runs.called(f"{NEW}-1").name == f"{NEW}-1"  # and by name a rotation is found

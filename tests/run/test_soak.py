@@ -12,6 +12,7 @@ import pytest
 from bringup.accept.contract import parse
 from bringup.accept.lines import of_contract
 from bringup.cli import main
+from bringup.domains import pairs
 from bringup.kernel.judge import EVIDENCE, Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
@@ -24,7 +25,7 @@ from bringup.run import playbook
 from bringup.soak import counted, drift, rotations
 from bringup.soak.kinds import KINDS, kind_of
 from bringup.soak.records import Proven, Soak
-from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_verdict, healthy
+from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_verdict, healthy, observed
 from loops import for_each
 from rich.console import Console
 from runs_for_tests import FAIL, OPEN, PASS, WARN
@@ -45,9 +46,12 @@ def well(phase: str, nodes: list[str]) -> Judged:
     return replace(run, seal=HOUR, run=run.run.model_copy(update={"nodes": nodes}), verdicts=judged)
 
 
-def bad(judged: Judged, *failed: tuple[str, str], outcome: Outcome = FAIL) -> Judged:
+def bad(judged: Judged, *failed: tuple[str, str], outcome: Outcome = FAIL, value: float | None = None) -> Judged:
     others = [v for v in judged.verdicts.verdicts if (v.gate, v.subject) not in failed]
-    verdicts = [*others, *(a_verdict(g, s, outcome) for g, s in failed if judged.run.phase in GATES[g].phases)]
+    verdicts = [
+        *others,
+        *(a_verdict(g, s, outcome, value=value) for g, s in failed if judged.run.phase in GATES[g].phases),
+    ]
     return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": outcome}))
 
 
@@ -144,6 +148,39 @@ def test_a_soak_ends_at_the_bound_that_was_asked_and_a_fault_that_stays_is_one(t
     staying = soaked.go(soak.model_copy(update={"until": {"GPU": 20}, "ended": None}))
     assert [(each.place, each.rotation) for each in staying.faults] == [("job", len(soak.rotations) + 1)]
     assert len(staying.rotations) > len(soak.rotations) + 1 and soaked.code == 1
+
+
+@for_each(
+    ((2,), 1, 0, {"until": {"link": 4}}),
+    ((2, 4), 2, 0, {"until": {"link": 4}}),
+    ((2, 3, 4), 1, 1, {"until": {"link": 4}}),
+    ((1,), 1, 2, {"hours": 1e-9}),  # it ends before anybody knows
+)
+def test_one_comparison_of_two_noisy_directions_accuses_no_link_and_a_second_one_in_a_row_does(
+    tmp_path, monkeypatch, slow, suspicions, code, asked
+):
+    ways = [observed(pairs.BANDWIDTH, "n0->n1", 0.4655), observed(pairs.BANDWIDTH, "n1->n0", 0.0391)]
+    (share,) = (seen.value for seen in pairs.derive(ways, NODES[:2]).observations if seen.quantity == LINK)
+    assert share < profiles.load("local-cpu").expect[LINK].at_least
+
+    def ends(phase: str, nodes: list[str]) -> Judged:
+        run = well(phase, nodes)
+        return bad(run, (LINK, "n0--n1"), value=share) if len(soaked.ran) in slow else run
+
+    (tmp_path / str(slow)).mkdir()
+    soaked = Soaked(tmp_path / str(slow), monkeypatch, ends)
+    soak = soaked.go(**asked, nodes=NODES[:2], phases=["nccl_pairwise"])
+    assert ([each.rotation for each in soak.faults], soaked.code) == ([3] * (code == 1), code)
+    assert sum(times for words, times in soak.remarks.items() if "n0--n1: no fault" in words) == suspicions
+
+
+def test_a_soak_does_not_end_at_its_bound_with_a_suspicion(tmp_path, monkeypatch):
+    def ends(phase: str, nodes: list[str]) -> Judged:
+        run = well(phase, nodes)
+        return bad(run, (LINK, "n0--n2"), value=0.1) if len(soaked.ran) == 3 else run
+
+    soaked = Soaked(tmp_path, monkeypatch, ends)
+    assert (len(soaked.go(until={"GPU": 1}).rotations), soaked.code) == (2, 0)
 
 
 def test_an_interrupted_soak_goes_on_where_it_was(tmp_path, monkeypatch):

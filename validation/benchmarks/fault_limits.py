@@ -24,7 +24,7 @@ from bringup.drill import perform, suite
 from bringup.drill.catalogue import DECLARED, Drill
 from bringup.drill.environment import LocalCluster
 from bringup.kernel.errors import BringupError, CannotStart, DrillError
-from bringup.kernel.records import write_text
+from bringup.kernel.records import grouped, write_text
 from bringup.report import terminal
 from bringup.report.text import columns, plain, shown_path, table
 from bringup.run import open as opening
@@ -145,6 +145,12 @@ def sentence(fault: FaultLimit) -> str:
     )
 
 
+def of_gates(faults: Sequence[FaultLimit]) -> dict[str, str]:
+    """What `bringup accept --limits` reads: check -> how small its faults were found."""
+    known = grouped((each.drill.gate, sentence(each)) for each in faults if each.smallest() is not None)
+    return {gate: "; and ".join(several) for gate, several in known.items()}
+
+
 def _row(fault: FaultLimit) -> tuple[str, ...]:
     best, below = fault.smallest(), fault.below()
     loads = [trial.load for trial in fault.trials]
@@ -210,8 +216,7 @@ def run(drills: Sequence[Drill], repeat: int) -> int:
                 print(json.dumps({"drill": drill.id, **asdict(trial)}), file=raw, flush=True)
                 write_text(folder / "limits.md", markdown(faults, repeat, opened_at), replace=True)
             console.print(plain(sentence(fault)))
-            known = {each.drill.gate: sentence(each) for each in faults if each.smallest() is not None}
-            write_text(folder / "limits.json", json.dumps(known, indent=1) + "\n", replace=True)
+            write_text(folder / "limits.json", json.dumps(of_gates(faults), indent=1) + "\n", replace=True)
     table_of_all = columns((_HEAD[0], *_HEAD[2:7]), [(each.drill.id, *_row(each)[2:7]) for each in faults])
     console.print(f"\n{table_of_all}\nreport: {shown_path(folder / 'limits.md')}")
     if any(fault.never_tried() for fault in faults):

@@ -32,7 +32,7 @@ XIDS = "bringup.readers.known.xid"
 SIGNATURES = "bringup.readers.known.signatures:SIGNATURES"
 SIGNS = "bringup.readers.known.signs:in_run"
 DRILLED, DRILLS_ANSWER = "bringup.drill.evidence:drilled", "bringup.drill.evidence:diagnosable"
-SOAKED = "bringup.soak.counted:observed"
+SOAKED, SOAK_SHOWN = "bringup.soak.counted:observed", "bringup.soak.records:shown"
 
 
 ROOMS = (

@@ -115,6 +115,30 @@ def test_two_jobs_at_once_are_evidence_about_two(facts, distinct, refused):
     assert values(seen, "smoke.jobs.refused_gpus").get("n0") == refused
 
 
+@for_each(
+    (["1:2"], ["1:3"], "own"),
+    (["1:2"], ["1:2"], "shared"),
+    ([], ["c1"], "none"),
+    ("no IMEX", "no IMEX", "no IMEX"),
+    ("no IMEX", ["c1"], None),
+)
+def test_what_two_jobs_at_once_have_is_their_own_shared_or_missing(first, second, value):
+    facts = [("smoke.first_job.outlasted", "n0", True)]
+    for what in ("tmp", "imex"):
+        facts += [(f"smoke.first_job.{what}", "n0", first), (f"smoke.second_job.{what}", "n0", second)]
+    seen = add_derived(parsed_of(facts), a_run("smoke"))
+    assert values(seen, "smoke.jobs.tmp").get("n0") == values(seen, "smoke.jobs.imex").get("n0") == value
+    alone = add_derived(parsed_of(facts[1:]), a_run("smoke"))
+    assert values(alone, "smoke.jobs.tmp") == {"n0": None}
+
+
+def test_a_job_names_the_channels_that_it_opens(tmp_path):
+    assert binding.channels(tmp_path / "none") == "no IMEX"
+    (tmp_path / "channel1").touch()
+    (tmp_path / "channel2").mkdir()  # nobody opens it
+    assert binding.channels(tmp_path) == ["channel1"]
+
+
 def test_two_jobs_are_not_planned_where_a_node_has_one_gpu_or_no_two_jobs_share_a_node(tmp_path):
     """OverSubscribe=EXCLUSIVE: the second job would wait for the first. It stays so under another profile."""
     assert "smoke.jobs.distinct_gpus" in a_run("smoke").planned

@@ -1,23 +1,33 @@
-"""What `bringup accept` does."""
+"""What `bringup accept` does. The acceptance is signed over the bytes of acceptance.json, which names the contract and
+each closed.json by their checksums."""
 
 from __future__ import annotations
 
 import argparse
-from datetime import datetime, timezone
 from pathlib import Path
 
-from bringup.accept import contract, propose, statement
-from bringup.accept.records import Acceptance, State
-from bringup.kernel.errors import RecordError, UsageError
+from pydantic import TypeAdapter, ValidationError
+
+from bringup.accept import propose
+from bringup.accept.contract import Contract, parse
+from bringup.accept.lines import of_contract
+from bringup.accept.records import Acceptance, OfRun, State
+from bringup.kernel.errors import BringupError, RecordError, RunError, UsageError
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.profile_text import text_of
 from bringup.kernel.records import parse_record, read_record_text, write_record, write_text
-from bringup.kernel.results import REPOSITORY
+from bringup.kernel.results import REPOSITORY, Seal, sha256
 from bringup.report import collection, outputs, text
 from bringup.report.render import render
+from bringup.run import open as opening
 from bringup.run import signature
-from bringup.verb import CANNOT_TELL, complain
+from bringup.verb import complain
 
 FOLDER = Path("validation/results/acceptance")
-PAGE, DOCUMENT = "acceptance.html", "acceptance.md"
+CONTRACT, RECORD, DOCUMENT, PAGE = "contract.yaml", "acceptance.json", "acceptance.md", "acceptance.html"
+_LINES = ("state", "line", "seen", "why", "how small a fault is found", "by")
+_RUNS = ("phase", "run", "opened", "outcome", "nodes", "signed by", "closed.json, SHA-256")
+_BOOT = "discovery.node.distinct"
 
 
 def do_accept(arguments: argparse.Namespace) -> int:
@@ -25,62 +35,90 @@ def do_accept(arguments: argparse.Namespace) -> int:
     if len(asked) != 1:
         raise UsageError("give one of --contract FILE, --template and --check FILE; docs/acceptance.md explains them")
     if arguments.template:
-        return _propose(arguments)
+        output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
+        outputs.check([output])
+        outputs.write(output, propose.text(collection.gather(arguments.runs).judged))
+        return 0
     return _check(arguments) if arguments.check else _accept(arguments)
 
 
-def _propose(arguments: argparse.Namespace) -> int:
-    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
-    outputs.check([output])
-    outputs.write(output, propose.text(collection.gather(arguments.runs)))
-    return 0
-
-
 def _accept(arguments: argparse.Namespace) -> int:
-    words = contract.text_of(arguments.contract)
-    asked, now = contract.parse(words, str(arguments.contract)), datetime.now(timezone.utc)
-    folder = arguments.output or REPOSITORY / FOLDER / f"{asked.contract}-{now:%Y%m%d-%H%M%S}"
+    words = text_of(arguments.contract, "contract ")
+    contract = parse(words, str(arguments.contract))
+    folder = arguments.output or REPOSITORY / FOLDER / f"{contract.contract}-{opening.default_name()}"
     if folder.exists() and not arguments.force:
         raise UsageError(f"-o {folder}: is there already; name a new folder, or add --force")
-    gathered = collection.gather(arguments.runs)
-    made = statement.made(asked, words, gathered, now, arguments.limits, signature.signers(arguments.signers))
+    made = _made(arguments, contract, words)
     outputs.make_folder("-o", folder)
-    signature.beside(folder / statement.RECORD).unlink(missing_ok=True)  # of what is written over
-    write_text(folder / statement.CONTRACT, words, replace=arguments.force)
-    write_record(folder / statement.RECORD, made, replace=arguments.force)
-    for name, template in ((DOCUMENT, "acceptance.md.j2"), (PAGE, "acceptance.html.j2")):
-        write_text(folder / name, render(template, made=made, contract=asked), replace=arguments.force)
-    signature.sign(folder / statement.RECORD, complain)
-    print(
-        text.columns(("line", "state", "seen", "why", "smallest fault found"), [each.row[:5] for each in made.results])
-    )
-    print(f"\n{asked.contract}: {text.many(len(made.results), 'line')}: {made.counted}")
-    print(f"to sign: {text.shown_path(folder / PAGE)}")
+    signature.beside(folder / RECORD).unlink(missing_ok=True)  # of what is written over
+    write_text(folder / CONTRACT, words, replace=arguments.force)
+    write_record(folder / RECORD, made, replace=arguments.force)
+    parties = (("vendor", contract.vendor), ("customer", contract.customer))
+    tables = {
+        "Line by line": (_LINES, [each.row for each in made.results]),
+        "What it rests on": (_RUNS, [each.row for each in made.runs]),
+        "Signed": (
+            ("for the", "which is", "name and date", "signature"),
+            [[who, name or "", "", ""] for who, name in parties],
+        ),
+    }
+    for name in (DOCUMENT, PAGE):
+        document = render(f"{name}.j2", made=made, contract=contract, tables=tables)
+        write_text(folder / name, document, replace=arguments.force)
+    signature.sign(folder / RECORD, complain)
+    print(text.columns(_LINES[:5], [each.row[:5] for each in made.results]))
+    print(f"\n{made.counted}\nto sign: {text.shown_path(folder / PAGE)}")
     return made.exit_code
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    """Say whether an acceptance still holds. Exit code 1: it does not, 2: its signature does not count."""
-    path: Path = arguments.check
-    content = read_record_text(path, Acceptance)
-    kept = parse_record(path, content, Acceptance)
-    words = contract.text_of(path.with_name(statement.CONTRACT))
-    asked = contract.parse(words, str(path.with_name(statement.CONTRACT)))
-    signers = signature.signers(arguments.signers)
-    signed = "no signers are named: its signature was not looked at"
-    if signers is not None:
+def _made(arguments: argparse.Namespace, contract: Contract, words: str) -> Acceptance:
+    """Make the acceptance of these runs, now. words: of the contract. Raises RunError where no run was closed."""
+    limits: dict[str, str] = {}
+    if arguments.limits is not None:
         try:
-            signed = f"signed by {text.plain(signature.verified(path, content, signers))}"
-        except RecordError as error:
-            complain(str(error))
-            return CANNOT_TELL
-    gathered = collection.gather(arguments.runs)
-    now = statement.made(asked, words, gathered, datetime.now(timezone.utc), arguments.limits, signers)
-    differences = statement.otherwise(kept, words, gathered, now)
-    for line in differences:
-        print(f"OTHERWISE  {text.plain(line)}")
-    verdict = "does not hold as it was accepted" if differences else "holds as it was accepted"
+            limits = TypeAdapter(dict[str, str]).validate_json(text_of(arguments.limits))
+        except ValidationError as error:
+            raise RecordError(f"{arguments.limits}: no limits.json of validation/benchmarks/fault_limits.py") from error
+    runs, signers = collection.gather(arguments.runs), signature.signers(arguments.signers)
+    closed = [(run, run.seal) for run in runs.judged if run.seal is not None and run.seal.closed is not None]
+    if not closed:
+        raise RunError("none of these runs was closed: there is nothing to accept by; name a playbook that ended")
+    in_order = sorted((run for run, _ in closed), key=lambda run: run.run.opened_at)
+    boots = [boot for run in in_order for boot in run.seen.of(_BOOT) if boot.subject in contract.node_names]
+    return Acceptance(
+        contract=contract.contract,
+        contract_sha256=sha256(words),
+        made_at=opening.now(),
+        cluster=str(in_order[0].run.of_cluster),
+        boots={boot.subject: str(boot.value) for boot in boots if boot.value is not None},
+        results=of_contract(contract, runs, limits),
+        runs=[_of_run(run, seal, signers) for run, seal in closed],
+    )
+
+
+def _of_run(judged: Judged, seal: Seal, signers: Path | None) -> OfRun:
+    try:
+        signed_by = None if signers is None else signature.signer(judged, signers)
+    except BringupError:
+        signed_by = None
+    outcome, digest = judged.verdicts.outcome, sha256(seal.content)
+    fields = judged.run.model_dump(include={"phase", "name", "opened_at", "nodes"})
+    return OfRun(**fields, outcome=outcome, closed_sha256=digest, signed_by=signed_by)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Say whether an acceptance still holds. Exit code 1: it does not. Raises RecordError where its signature does not
+    count."""
+    path: Path = arguments.check
+    content, signers = read_record_text(path, Acceptance), signature.signers(arguments.signers)
+    kept, signed = parse_record(path, content, Acceptance), "no signers are named: its signature was not looked at"
+    if signers is not None:
+        signed = f"signed by {text.plain(signature.verified(path, content, signers))}"
+    words = text_of(path.with_name(CONTRACT))
+    now = _made(arguments, parse(words, str(path.with_name(CONTRACT))), words)
+    differences = kept.otherwise(now)
+    print("".join(f"OTHERWISE  {text.plain(line)}\n" for line in differences), end="")
     again = sum(each.state is not State.NOT_ASKED for each in now.results)
-    asked_again = f"{again} of {text.many(len(kept.results), 'line')} asked again"
-    print(f"{kept.contract}, accepted {kept.made_at}: {verdict}; {asked_again}; {signed}")
+    verdict = f"{'does not hold' if differences else 'holds'} as it was accepted {kept.made_at}"
+    print(f"{kept.contract} {verdict}; {again} of {text.many(len(kept.results), 'line')} asked again; {signed}")
     return 1 if differences else 0

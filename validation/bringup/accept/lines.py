@@ -7,229 +7,203 @@ count: a line that failed in one of them is refuted, also if it held in another 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from bringup.accept.contract import Contract, Line
+from bringup.accept.contract import NODES, Contract, Line
 from bringup.accept.records import Result, State
-from bringup.kernel.answers import not_real, title
-from bringup.kernel.errors import RuleError
+from bringup.kernel.answers import in_words, not_real, number_of, title
 from bringup.kernel.facts.names import first_few, listed
-from bringup.kernel.facts.parser_result import is_number
+from bringup.kernel.facts.parser_result import Seen, is_number
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import rules, stand_ins, subjects
-from bringup.kernel.plan.catalogue import bearing_on, proving
+from bringup.kernel.judge.verdict import Requirement
+from bringup.kernel.plan import stand_ins, subjects
+from bringup.kernel.plan.catalogue import bearing_on
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.expectation import size_bytes
+from bringup.kernel.plan.gate import Fixed, Gate, Guide
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Mark, Observation, Outcome
+from bringup.kernel.records import Action, Mark, Observation, Outcome, Verdict, grouped
 from bringup.registry import SOAKED, called
 from bringup.report.collection import Collection
 from bringup.report.text import many, sentence
 
-NODES = "nodes"
 SIMULATED = "the GPUs are simulated: their UUIDs say so"
 # statements of phases that take fewer nodes than there are: one node speaks for all
 _OF_FEWER = {claim.id for claim in CLAIMS if any(PHASES[stem].max_nodes is not None for stem in claim.phases)}
 _OF_DEVICES = re.compile(r"\.(gpu|rdma|topology)\b")
 _OF_SOAK = "soak."  # GPU, link, …: hours for one fault (docs/soak.md)
 _IN_SLURM = "slurm.node.state"  # Slurm's table of nodes names all that the cluster has
+_PORTS = "discovery.rdma.ports"
+_GUIDE = Guide(title="a line of a contract", page="acceptance", action=Action.INSPECT)
+
+
+def of_contract(contract: Contract, runs: Collection, limits: Mapping[str, str] = MappingProxyType({})) -> list[Result]:
+    """Return a result for each line, behind that of the nodes. limits: check -> how small a fault it found."""
+    made = []
+    for name, line in {NODES: Line(says=f"the nodes {contract.nodes}"), **contract.lines}.items():
+        evidence = _Evidence(contract, line, runs)
+        if name == NODES:
+            evidence.of_nodes()
+        elif line.checks:
+            evidence.of_checks()
+        elif line.statements:
+            evidence.of_statements()
+        elif line.fact:
+            evidence.of_fact(line.fact)
+        else:
+            evidence.seen = f"bringup cannot show it; {line.shown_by or 'nothing is named'}"
+        state, asking = evidence.state(), [*line.gates, (line.fact or "").partition("@")[0]]
+        result = Result(
+            line=name,
+            says=line.says,
+            state=state,
+            seen=evidence.seen,
+            why=first_few(list(dict.fromkeys([*evidence.against, *evidence.gaps])), 3) or None,
+            limits=[limits[gate] for gate in dict.fromkeys(asking) if gate in limits],
+            runs=list(evidence.by),
+            exception=line.exception,
+        )
+        made.append(result)
+    return made
 
 
 @dataclass
 class _Evidence:
     """What speaks for a line, and against it; on which nodes, by which runs."""
 
+    contract: Contract
+    line: Line
+    runs: Collection
     nodes: set[str] = field(default_factory=set)
-    runs: dict[str, None] = field(default_factory=dict)
+    by: dict[str, None] = field(default_factory=dict)
     against: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)  # why it is not proven, although nothing speaks against it
     seen: str = ""  # the number
+    asked: bool = False
 
-    def took(self, run: Judged, subject: str) -> None:
-        self.nodes.update(_nodes_of(subject, run))
-        self.by(run)
+    def state(self) -> State:
+        if self.against or not self.asked:
+            return State.REFUTED if self.against else State.NOT_ASKED
+        if elsewhere := [node for node in self.contract.node_names if node not in self.nodes]:
+            self.gaps.append(f"not on {listed(elsewhere)}")
+        return State.NOT_PROVEN if self.gaps else State.PROVEN
 
-    def by(self, run: Judged) -> None:
-        name = f"{run.run.phase} {run.run.name.removeprefix(f'{run.run.phase}-')}"
-        self.runs[name] = None
-        if (objection := run.objection) is not None:
-            self.gaps.append(f"the evidence of {name} does not count: {objection}")
+    def takes(self, run: Judged, subject: str) -> bool:
+        """Take what a run says of a subject, but of nodes that were not sold."""
+        nodes = set(_nodes_of(subject, run)).intersection(self.contract.node_names)
+        if nodes:
+            name, self.asked = f"{run.run.phase} {run.run.name.removeprefix(f'{run.run.phase}-')}", True
+            self.nodes |= nodes
+            self.by[name] = None
+            if (objection := run.objection) is not None:
+                self.gaps.append(f"the evidence of {name} does not count: {objection}")
+        return bool(nodes)
 
+    def weigh(self, verdict: Verdict, subject: str, *, may_refute: bool = True) -> None:
+        if verdict.outcome is not Outcome.PASS:
+            refutes = may_refute and verdict.outcome in (Outcome.FAIL, Outcome.WARN)
+            (self.against if refutes else self.gaps).append(f"{subject}: {sentence(verdict)}")
 
-def of_contract(contract: Contract, runs: Collection) -> list[Result]:
-    """Return a result for each line, behind that of the nodes."""
-    results = [_nodes(contract, runs)]
-    for name, line in contract.lines.items():
-        if line.checks:
-            made = _checks(line, contract, runs)
-        elif line.statements:
-            made = _statements(line, contract, runs)
-        elif line.fact is not None and line.fact.startswith(_OF_SOAK):
-            made = _soaked(line, contract, runs)
-        elif line.fact is not None:
-            made = _fact(line, contract, runs)
-        else:
-            made = (State.NOT_ASKED, _Evidence(seen=f"bringup cannot show it; {line.shown_by or 'nothing is named'}"))
-        results.append(_result(contract, name, line.says, *made))
-    return results
+    def of_nodes(self) -> None:
+        """Ask whether each node that was sold is in Slurm's table and took part."""
+        for run in self.runs.judged:
+            for node in run.run.nodes:
+                self.takes(run, node)
+        names = self.contract.node_names
+        known = {seen.subject for run in self.runs.judged for seen in run.seen.of(_IN_SLURM)}
+        if absent := [node for node in names if node not in known] if known else []:
+            self.against.append(f"Slurm knows no {listed(absent)}")
+        self.seen = f"{len(self.nodes)} of {len(names)} took part"
 
+    def of_checks(self) -> None:
+        gates, asked, count = set(self.line.gates), set[str](), 0
+        for run in self.runs.judged:
+            here = [verdict for verdict in run.verdicts.verdicts if verdict.gate in gates]
+            for verdict in (each for each in here if self.takes(run, each.subject)):
+                asked.add(verdict.gate)
+                count += 1
+                self.weigh(verdict, f"{title(verdict.gate)} [{verdict.subject}]")
+            self.gaps += _placeholders(run, {verdict.gate for verdict in here})
+        excluded = {entry.gate: entry.reason for run in self.runs.judged for entry in run.verdicts.not_applicable}
+        for gate in (each for each in self.line.gates if each not in asked):
+            self.gaps.append(f"not asked: {title(gate)} ({excluded.get(gate, 'no run asked it')})")
+        self.seen = many(count, "verdict")
 
-def _result(contract: Contract, name: str, says: str, state: State, evidence: _Evidence) -> Result:
-    waiver = contract.waiver(name)
-    return Result(
-        line=name,
-        says=says,
-        state=state,
-        seen=evidence.seen,
-        why=first_few(list(dict.fromkeys([*evidence.against, *evidence.gaps])), 3) or None,
-        runs=list(evidence.runs),
-        accepted_by=None if waiver is None else waiver.who,
-        accepted_why=None if waiver is None else waiver.why,
-    )
+    def of_statements(self) -> None:
+        claims = [claim for answer in self.runs.answers for claim in answer.claims]
+        claims = [claim for claim in claims if claim.claim in self.line.statements]
+        gates = {*self.line.gates, *(gate for statement in self.line.statements for gate in bearing_on(statement))}
+        self.asked = any(claim.mark is not Mark.NOT_ASKED for claim in claims)
+        for run in self.runs.judged if self.asked else []:
+            if any(verdict.gate in gates for verdict in run.verdicts.verdicts):
+                self.takes(run, subjects.JOB)
+        on_all = (claim.nodes for claim in claims if claim.claim not in _OF_FEWER)
+        self.nodes = set(self.contract.node_names).intersection(*on_all)
+        for claim in claims:
+            if claim.mark not in (Mark.PASS, Mark.WARN):
+                why = f"{claim.says}: {claim.why}" if len(claims) > 1 else claim.why or claim.mark.word
+                (self.against if claim.mark is Mark.FAIL else self.gaps).append(why)
+        self.seen = many(sum(claim.verdicts for claim in claims), "verdict")
 
+    def of_fact(self, fact: str) -> None:
+        line, verdicts = self.line, list[Verdict]()
+        # all runs together say how rare a fault is, and too few hours refute nothing
+        soaked = called(SOAKED)(self.runs.judged) if fact.startswith(_OF_SOAK) else []
+        for run in (run for run in self.runs.judged if line.phase in (None, run.run.phase)):
+            chosen = _chosen(fact, Seen(soaked) if soaked else run.seen)
+            if chosen := [seen for seen in chosen if self.takes(run, seen.subject)]:
+                asked = [verdict.gate for verdict in run.verdicts.verdicts] if soaked else [fact]
+                is_of_devices = any("/" in seen.subject for seen in chosen) or bool(_OF_DEVICES.search(fact))
+                self.gaps += _placeholders(run, asked, is_of_devices)
+                self.gaps += self._silent(fact, run, [seen.subject for seen in chosen])
+            verdicts += [_compared(line, seen) for seen in (_lists(chosen) if line.on_nodes else chosen)]
+        for verdict in verdicts:
+            self.weigh(verdict, verdict.subject, may_refute=not soaked)
+        number = number_of(verdicts)
+        self.seen = "nothing" if number is None else in_words(number)
 
-def _nodes(contract: Contract, runs: Collection) -> Result:
-    """Judge whether each node that was sold is in Slurm's table and took part."""
-    evidence, names = _Evidence(), contract.node_names
-    of_slurm = {seen.subject for run in runs.judged for seen in run.observations if seen.quantity == _IN_SLURM}
-    for run in runs.judged:
-        for node in run.run.nodes:
-            if node in names:
-                evidence.took(run, node)
-    if absent := [node for node in names if node not in of_slurm] if of_slurm else []:
-        evidence.against.append(f"Slurm knows no {listed(absent)}")
-    evidence.seen = f"{len(evidence.nodes)} of {len(names)} took part"
-    state = _state(evidence, contract, asked=bool(evidence.runs))
-    return _result(contract, NODES, f"the nodes {contract.nodes}", state, evidence)
-
-
-def _checks(line: Line, contract: Contract, runs: Collection) -> tuple[State, _Evidence]:
-    evidence, judged_gates, count = _Evidence(), set[str](), 0
-    for run in runs.judged:
-        of_line = [verdict for verdict in run.verdicts.verdicts if verdict.gate in line.gates]
-        for verdict in (each for each in of_line if _is_about(each.subject, run, contract)):
-            evidence.took(run, verdict.subject)
-            judged_gates.add(verdict.gate)
-            count += 1
-            shown = f"{title(verdict.gate)} [{verdict.subject}]: {sentence(verdict)}"
-            if verdict.outcome in (Outcome.FAIL, Outcome.WARN):
-                evidence.against.append(shown)
-            elif verdict.outcome is not Outcome.PASS:
-                evidence.gaps.append(shown)
-        evidence.gaps += _placeholders(run, {verdict.gate for verdict in of_line})
-    excluded = {entry.gate: entry.reason for run in runs.judged for entry in run.verdicts.not_applicable}
-    for gate in (each for each in line.gates if each not in judged_gates):
-        evidence.gaps.append(f"not asked: {title(gate)} ({excluded.get(gate, 'no run asked it')})")
-    evidence.seen = many(count, "verdict")
-    return _state(evidence, contract, asked=bool(judged_gates)), evidence
-
-
-def _statements(line: Line, contract: Contract, runs: Collection) -> tuple[State, _Evidence]:
-    evidence = _Evidence(nodes=set(contract.node_names))
-    claims = [claim for answer in runs.answers for claim in answer.claims if claim.claim in line.statements]
-    for claim in claims:
-        if claim.claim not in _OF_FEWER:
-            evidence.nodes &= set(claim.nodes)
-        if claim.mark not in (Mark.PASS, Mark.WARN):
-            why = f"{claim.says}: {claim.why}" if len(claims) > 1 else claim.why or claim.mark.word
-            (evidence.against if claim.mark is Mark.FAIL else evidence.gaps).append(why)
-    asked = any(claim.mark is not Mark.NOT_ASKED for claim in claims)
-    gates = {gate for id in line.statements for gate in (*proving(id), *bearing_on(id))}
-    for run in runs.judged if asked else []:
-        if any(verdict.gate in gates for verdict in run.verdicts.verdicts):
-            evidence.by(run)
-    evidence.seen = many(sum(claim.verdicts for claim in claims), "verdict")
-    return _state(evidence, contract, asked=asked), evidence
+    def _silent(self, fact: str, run: Judged, subjects: Iterable[str]) -> list[str]:
+        """Say where fewer devices answered than were sold or planned (GPUs), than are there (ports), or elsewhere."""
+        named = grouped((subject.partition("/")[0], subject) for subject in subjects if "/" in subject)
+        answered = {node: len(set(several)) for node, several in named.items()}
+        gpus = self.contract.gpus_per_node or run.run.gpus_per_node
+        most = max([gpus if ".gpu" in fact else 0, *answered.values()])
+        ports = {seen.subject: int(seen.value) for seen in run.seen.of(_PORTS) if is_number(seen.value)}
+        there = {node: max(most, ports.get(node, 0)) if ".rdma." in fact else most for node in answered}
+        return [f"{node}: {count} of {there[node]} answered" for node, count in answered.items() if count < there[node]]
 
 
-def _fact(line: Line, contract: Contract, runs: Collection) -> tuple[State, _Evidence]:
-    evidence, values = _Evidence(), list[Observation]()
-    for run in runs.judged if line.phase is None else [run for run in runs.judged if run.run.phase == line.phase]:
-        chosen = [seen for seen in _chosen(line, run) if _is_about(seen.subject, run, contract)]
-        for seen in chosen:
-            evidence.took(run, seen.subject)
-            is_of_device = "/" in seen.subject or _OF_DEVICES.search(seen.quantity)
-            if is_of_device and stand_ins.are_in(run.observations):
-                evidence.gaps.append(SIMULATED)
-            if seen.value is None:
-                evidence.gaps.append(f"{seen.subject}: {seen.why or 'not known'}")
-            elif line.unit is not None and seen.unit != line.unit:
-                evidence.gaps.append(f"{seen.subject}: is in {seen.unit}, and the line says {line.unit}")
-            else:
-                values.append(seen)
-        evidence.gaps += _placeholders(run, [line.fact or ""] if chosen else [])
-        for node in run.run.nodes if chosen and line.devices else []:
-            there = len({seen.subject for seen in chosen if seen.subject.startswith(f"{node}/")})
-            if node in contract.node_names and there != line.devices:
-                evidence.against.append(f"{node}: {there} of {line.devices} devices")
-    evidence.against += _odd(line, values)
-    evidence.seen = _in_words(line, values)
-    return _state(evidence, contract, asked=bool(evidence.runs)), evidence
-
-
-def _soaked(line: Line, contract: Contract, runs: Collection) -> tuple[State, _Evidence]:
-    """Judge what all runs say together: how rare a kind of fault is. Too few hours refute nothing."""
-    evidence, values = _Evidence(), [seen for seen in called(SOAKED)(runs.judged) if seen.quantity == line.fact]
-    for run in runs.judged if values else []:
-        evidence.took(run, subjects.JOB)
-        evidence.gaps += _placeholders(run, [verdict.gate for verdict in run.verdicts.verdicts])
-    evidence.gaps += _odd(line, values)
-    evidence.seen = _in_words(line, values)
-    return _state(evidence, contract, asked=bool(values)), evidence
-
-
-def _chosen(line: Line, run: Judged) -> list[Observation]:
+def _chosen(fact: str, seen: Seen) -> list[Observation]:
     """Return the fact at its size and on its scale; the largest and the widest, where the line names none."""
-    sizes = {seen.quantity for seen in run.observations if seen.quantity.partition("@")[0] == line.fact}
-    if line.at is not None:
-        quantity = f"{line.fact}@{line.at}"
-    elif line.fact in sizes or not sizes:
-        quantity = line.fact or ""
-    else:
-        quantity = max(sizes, key=lambda name: size_bytes(name.partition("@")[2]) or 0)
-    of_fact = [seen for seen in run.observations if seen.quantity == quantity]
-    scales = {seen.subject: subjects.nodes_of_scale(seen.subject) for seen in of_fact}
-    widest = max((nodes for nodes in scales.values() if nodes is not None), default=None)
-    return [seen for seen in of_fact if widest is None or scales[seen.subject] == widest]
+    largest = max(seen.starting_with(f"{fact}@"), key=lambda at: size_bytes(at.partition("@")[2]) or 0, default=fact)
+    of_fact = seen.of(fact) or seen.of(largest)
+    scales = [subjects.nodes_of_scale(each.subject) for each in of_fact]
+    widest = max(filter(None, scales), default=None)
+    return [each for each, nodes in zip(of_fact, scales, strict=True) if widest in (None, nodes)]
 
 
-def _odd(line: Line, values: Sequence[Observation]) -> list[str]:
-    """Say which values are otherwise than the contract says."""
-    odd = []
-    for node, named in (line.on_nodes or {}).items():
-        there = sorted(str(seen.value) for seen in values if node in subjects.nodes_of(seen.subject))
-        if there and there != sorted(named):
-            odd.append(f"{node} has {', '.join(there)}, and not {', '.join(sorted(named))}")
-    for seen in values if line.on_nodes is None else []:
-        assert seen.value is not None
-        try:
-            held = rules.holds(line.rule, seen.value, line.limit)
-        except RuleError as error:
-            return [str(error)]
-        if not held:
-            odd.append(f"{seen.subject} has {rules.value_in_words(seen.value, seen.unit)}")
-    return odd
+def _lists(chosen: Iterable[Observation]) -> list[Observation]:
+    """Make one text of each node's values, in any order: serial numbers."""
+    of_nodes = grouped((seen.subject.partition("/")[0], seen) for seen in chosen if seen.value is not None)
+    values = {node: ", ".join(sorted(str(seen.value) for seen in several)) for node, several in of_nodes.items()}
+    return [of[0].model_copy(update={"subject": node, "value": values[node]}) for node, of in of_nodes.items()]
 
 
-def _in_words(line: Line, values: Sequence[Observation]) -> str:
-    """Show the number that is nearest to its limit, or the different values."""
-    if line.rule in ("at_least", "at_most") and (numbers := [seen for seen in values if is_number(seen.value)]):
-        worst = (min if line.rule == "at_least" else max)(numbers, key=lambda seen: float(str(seen.value)))
-        return f"{rules.value_in_words(worst.value or 0, worst.unit)} [{worst.subject}]"
-    different = [rules.value_in_words(seen.value, seen.unit) for seen in values if seen.value is not None]
-    return listed(different) if different else "nothing"
+def _compared(line: Line, seen: Observation) -> Verdict:
+    fact, _, at = seen.quantity.partition("@")
+    limit = line.limit if line.on_nodes is None else ", ".join(sorted(line.on_nodes.get(seen.subject, ()))) or None
+    asks = {"phases": (), "per": "job", "proves": line.says, "guide": _GUIDE, "expect": Fixed(value=line.limit)}
+    gate = Gate.model_validate({**asks, "id": fact, "unit": line.unit or seen.unit, "rule": line.rule})
+    return Requirement(gate, limit, at or None).compared(seen)
 
 
-def _placeholders(run: Judged, gates: Iterable[str]) -> list[str]:
+def _placeholders(run: Judged, gates: Iterable[str], is_of_devices: bool = False) -> list[str]:
     names = not_real(run, gates)
-    if names and stand_ins.are_in(run.observations):
+    if (names or is_of_devices) and stand_ins.are_in(run.observations):
         return [SIMULATED]
     return [f"no {' or '.join(names)} was seen at work"] if names else []
-
-
-def _is_about(subject: str, run: Judged, contract: Contract) -> bool:
-    return not set(contract.node_names).isdisjoint(_nodes_of(subject, run))
 
 
 def _nodes_of(subject: str, run: Judged) -> list[str]:
@@ -237,13 +211,3 @@ def _nodes_of(subject: str, run: Judged) -> list[str]:
     if (number := subjects.nodes_of_scale(subject)) is not None:
         return run.run.nodes[:number]
     return run.run.nodes if subject == subjects.JOB else subjects.nodes_of(subject)
-
-
-def _state(evidence: _Evidence, contract: Contract, *, asked: bool) -> State:
-    if evidence.against:
-        return State.REFUTED
-    if not asked:
-        return State.NOT_ASKED
-    if elsewhere := [node for node in contract.node_names if node not in evidence.nodes]:
-        evidence.gaps.append(f"not on {listed(elsewhere)}")
-    return State.NOT_PROVEN if evidence.gaps else State.PROVEN

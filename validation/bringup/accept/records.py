@@ -4,9 +4,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from bringup.kernel.facts.names import first_few
+from bringup.kernel.characters import many
+from bringup.kernel.facts.names import first_few, listed
 from bringup.kernel.records import Moment, Name, NodeName, Outcome, Record, StrEnum, Versioned
 
+Words = Annotated[str, Field(min_length=1)]
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -17,6 +19,13 @@ class State(StrEnum):
     NOT_ASKED = "not asked"
 
 
+class Waiver(Record):
+    """A line is accepted although it is not proven."""
+
+    who: Words
+    why: Words
+
+
 class Result(Record):
     """One line of the contract."""
 
@@ -25,20 +34,15 @@ class Result(Record):
     state: State
     seen: str  # the number
     why: str | None  # it is not simply proven
+    limits: list[str]  # how small a fault its checks find
     runs: list[str]  # phase and name of those that speak of it
-    limits: list[str] = Field(default_factory=list)  # how small a fault its checks find
-    accepted_by: str | None = None  # although it is not proven
-    accepted_why: str | None = None
+    exception: Waiver | None
 
     @property
     def row(self) -> list[str]:
-        waived = f"accepted by {self.accepted_by}: {self.accepted_why}" if self.accepted_by else None
-        why = "; ".join(filter(None, (waived, self.why)))
-        return [f"{self.says} ({self.line})", str(self.state), self.seen, why, "; ".join(self.limits), self.by]
-
-    @property
-    def by(self) -> str:
-        return first_few(self.runs, 3)
+        waived = f"accepted by {self.exception.who}: {self.exception.why}" if self.exception else None
+        why, limits = "; ".join(filter(None, (waived, self.why))), "; ".join(self.limits)
+        return [str(self.state), f"{self.says} ({self.line})", self.seen, why, limits, first_few(self.runs, 3)]
 
 
 class OfRun(Record):
@@ -63,8 +67,6 @@ class Acceptance(Versioned):
 
     contract: Name
     contract_sha256: _Sha256  # of contract.yaml beside it
-    vendor: str | None
-    customer: str | None
     made_at: Moment
     cluster: str
     boots: dict[NodeName, str]  # node -> boot id, of the newest discovery: another boot is another evidence
@@ -72,20 +74,31 @@ class Acceptance(Versioned):
     runs: list[OfRun]
 
     @property
-    def open(self) -> list[Result]:
-        """Return lines that are neither proven nor accepted by somebody."""
-        return [each for each in self.results if each.state is not State.PROVEN and each.accepted_by is None]
-
-    @property
     def exit_code(self) -> int:
         """Return 0: each line is proven or accepted, 1: one is refuted, 2: one is open."""
-        states = {each.state for each in self.open}
+        states = {each.state for each in self.results if each.exception is None} - {State.PROVEN}
         return 1 if State.REFUTED in states else 2 if states else 0
 
     @property
     def counted(self) -> str:
-        """Count the lines: `3 proven, 1 refuted, 2 not asked; 1 accepted although not proven`."""
+        """Count the lines: `6 lines: 3 proven, 1 refuted, 2 not asked; 1 accepted although not proven`."""
         states = [each.state for each in self.results]
         counts = ", ".join(f"{states.count(state)} {state}" for state in State if state in states)
-        waived = sum(each.state is not State.PROVEN and each.accepted_by is not None for each in self.results)
-        return f"{counts}; {waived} accepted although not proven" if waived else counts
+        waived = sum(each.state is not State.PROVEN and each.exception is not None for each in self.results)
+        accepted = f"; {waived} accepted although not proven" if waived else ""
+        return f"{many(len(states), 'line')}: {counts}{accepted}"
+
+    def otherwise(self, now: "Acceptance") -> list[str]:
+        """Say what is not as it was accepted. now: made again, of today's runs."""
+        words = ["the contract is not the one that was accepted"] * (now.contract_sha256 != self.contract_sha256)
+        known = {(run.phase, run.name): run.closed_sha256 for run in self.runs}
+        altered = [run for run in now.runs if known.get((run.phase, run.name), run.closed_sha256) != run.closed_sha256]
+        words += [f"{run.phase} {run.name}: its closed.json is another one" for run in altered]
+        was = {each.line: each.state for each in self.results}
+        for each in now.results:
+            lost = was.get(each.line) is State.PROVEN and each.state is State.NOT_PROVEN
+            if lost or (each.state is State.REFUTED and was.get(each.line) is not State.REFUTED):
+                earlier = was.get(each.line, "no such line")
+                words.append(f"{each.line}: {each.state}; accepted was {earlier}: {each.why}")
+        again = [node for node, boot in now.boots.items() if self.boots.get(node, boot) != boot]
+        return words + [f"booted since: {listed(again)}"] * bool(again)

@@ -8,12 +8,12 @@ from bringup.kernel.errors import BringupError, UsageError
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, worst
 from bringup.report import explain, run_folders, terminal, text
-from bringup.report.known_runs import newest_first
+from bringup.report.known_runs import listed
 from bringup.verb import CANNOT_TELL, complain, named_profile
 
 
 def do_runs(arguments: argparse.Namespace) -> int:
-    known = newest_first()
+    known = listed()
     if not known:
         raise UsageError("no run is here yet: bringup run starts one")
     print(text.columns(("run", "when (UTC)", "what", "nodes", "verdict"), [k.row for k in known[: arguments.newest]]))

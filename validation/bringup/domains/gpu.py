@@ -168,3 +168,22 @@ def two_jobs_at_once(derived: Parsed, observed: Seen, run: Run) -> None:
             refused |= lists.get((job, "openable", node), set()) & lists.get((other, "denied", node), set())
         words = ", ".join(sorted(refused)) or "none"
         derived.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, words)
+
+
+def two_jobs_apart(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Say whether each of two jobs at once had its own /tmp, and its own IMEX channel where there are such; or both the
+    same one, or one of them none."""
+    outlasted = observed.by_subject("smoke.first_job.outlasted")
+    for what in ("tmp", "imex"):
+        first = observed.by_subject(f"smoke.first_job.{what}")
+        for node, (second, *_) in observed.by_subject(f"smoke.second_job.{what}").items():
+            both = [first[node][0], second] if node in first and node in outlasted else []
+            has = [set(fact.value) for fact in both if isinstance(fact.value, list)]
+            value: str | None = None
+            if len(has) == 2:
+                value = "shared" if has[0] & has[1] else "own" if all(has) else "none"
+            elif not has and len({str(fact.value) for fact in both}) == 1:  # the node has no such thing
+                value = str(second.value)
+            names = ", ".join(sorted(set[str]().union(*has))) or None
+            why = names if both else "the first job was not there until the second had ended"
+            derived.saw(f"smoke.jobs.{what}", node, value, "text", second.evidence, why)

@@ -27,10 +27,11 @@ SECRET = f"{PRIVATE}/secret"  # what its ranks know each other by (probes/arriva
 JOB_AFTER = "raw/scontrol-job.txt"  # only of a run that was not closed
 BATCH_LOG = "raw/batch.log"  # the screen of the job or script that wrote the run
 NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open: why, in one line
-PLAYBOOK, SWEEP, DRILLS, PREFLIGHT = "playbook.json", "sweep.json", "drill.json", "preflight.json"
+PLAYBOOK, SWEEP, DRILLS, PREFLIGHT, SOAK = "playbook.json", "sweep.json", "drill.json", "preflight.json", "soak.json"
 PACKED = "evidence"  # in a zip of `bringup report`: the folder of the runs, evidence/NUMBER-PHASE, beside playbook/NAME
 _RESULTS = Path("validation/results")  # from the root of a tree
 PLAYBOOKS, SWEEPS, PREFLIGHTS = _RESULTS / "playbook", _RESULTS / "sweep", _RESULTS / "preflight"
+SOAKS = _RESULTS / "soak"
 UNREADABLE = "cannot be read: "  # stands instead of a checksum; the reason follows
 _ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")
 

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 
+from bringup import registry
 from bringup.kernel import results
 from bringup.kernel.characters import many, meant
 from bringup.kernel.errors import RecordError, RunError
@@ -31,7 +32,7 @@ _STAMP = re.compile(r"\d{8}-\d{6}")
 @dataclass(frozen=True)
 class Known:
     name: str  # a playbook's is also that of its phases
-    what: str  # playbook, sweep, drill, or the phase
+    what: str  # playbook, sweep, drill, soak, or the phase
     folder: Path
 
     @cached_property
@@ -63,10 +64,22 @@ class Known:
         if self.what == "drill":
             drill = read_record(self.folder / results.DRILLS, DrillReport)
             return "drill", drill.place, f"{len(drill.results)} of {len(drill.planned)} drills"
+        if self.what == "soak":
+            what, nodes, verdict = registry.called(registry.SOAK_SHOWN)(self.folder)
+            return what, hostlist.shortened(nodes), verdict
         run = read_record(self.folder / results.RUN, Run)
         judged = self.folder / results.VERDICTS
         outcome = text.MARK[read_record(judged, Verdicts).outcome] if judged.is_file() else "not judged"
         return self.what, hostlist.shortened(run.nodes), outcome
+
+
+def listed() -> list[Known]:
+    """List the runs and the soaks, the newest first; of the rotations of a soak none."""
+    records = (results.REPOSITORY / results.SOAKS).glob(f"*/{results.SOAK}")
+    soaks = [Known(path.parent.name, "soak", path.parent) for path in records]
+    rotations = tuple(f"{soak.name}-" for soak in soaks)
+    shown = [*soaks, *(run for run in newest_first() if not run.name.startswith(rotations))]
+    return sorted(shown, key=lambda known: (known.at, known.name), reverse=True)
 
 
 def newest_first() -> list[Known]:

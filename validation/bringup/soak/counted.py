@@ -80,6 +80,18 @@ def _kind(verdict: Verdict) -> str:
     return kind_of(verdict.gate) if verdict.outcome is Outcome.FAIL else "node"  # it fell silent
 
 
+def is_doubtful(place: Place, failed: Sequence[Failure], without: Collection[str]) -> bool:
+    """Say whether it is a link, or the job, that was slow and answered: another process slows one measurement, too, and
+    on a busy node one direction of a pair. It is a fault where the next rotation says the same."""
+    return place[1] not in without and all(
+        verdict.unit in (*SPEEDS, "ratio", "us")
+        and is_number(verdict.value)
+        and verdict.value > 0
+        and place[0] == "link"
+        for _, verdict in failed
+    )
+
+
 def as_fault(place: Place, failed: Sequence[Failure], rotation: int) -> Fault:
     run, verdict = next((each for each in failed if place[1] in subjects.nodes_of(each[1].subject)), failed[0])
     at = run.run.opened_at if run.seal is None or run.seal.closed is None else run.seal.closed.closed_at

@@ -1,11 +1,14 @@
 """`soak.json`: what a soak ran, what it found, and what it proved so far. It is written again after every rotation."""
 
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
 from bringup.domains.chance import most_events
-from bringup.kernel.records import LeftOut, Moment, Name, NodeName, NonNegative, Record, RunName, Versioned
+from bringup.kernel.characters import many
+from bringup.kernel.records import LeftOut, Moment, Name, NodeName, NonNegative, Record, RunName, Versioned, read_record
+from bringup.kernel.results import SOAK
 
 
 class Rotation(Record):
@@ -19,6 +22,7 @@ class Rotation(Record):
     phases: list[Name]  # that ran
     hours: dict[Name, NonNegative]  # kind of fault -> hours of its parts in which it was looked for, and not found
     failing: list[Name]  # kind and place of each fault, new or not
+    suspected: list[Name] = Field(default_factory=list)  # of each that is one only if the next rotation says so again
 
 
 class Fault(Record):
@@ -79,7 +83,7 @@ class Soak(Versioned):
     proven: list[Proven] = Field(default_factory=list)
     faults: list[Fault] = Field(default_factory=list)
     without: list[Without] = Field(default_factory=list)
-    # warning, or what stops a run and was not known -> in how many rotations; neither is a fault
+    # warning, suspicion, or what stops a run and was not known -> in how many rotations; none is a fault
     remarks: dict[str, int] = Field(default_factory=dict)
     rotations: list[Rotation] = Field(default_factory=list)
     # a speed of a node or link, `GATE WHERE` -> s of the soak at which each rotation began, and the value
@@ -90,12 +94,29 @@ class Soak(Versioned):
         return sum(rotation.seconds for rotation in self.rotations)
 
     @property
+    def suspected(self) -> list[str]:
+        return self.rotations[-1].suspected if self.rotations else []
+
+    @property
     def healthy(self) -> list[str]:
         out = {entry.node for entry in self.without}
         return [node for node in self.nodes if node not in out]
 
     @property
+    def in_words(self) -> str:
+        bounds = [f"{each.kind} {each.bound:.3g}" for each in self.proven if each.hours]
+        known = f", at most one in hours of {', '.join(bounds)}" if bounds else ""
+        rehearsed = f"; no {', '.join(self.not_real)} was seen" if self.not_real else ""
+        return f"{many(len(self.faults), 'fault')}{known}{rehearsed}"
+
+    @property
     def exit_code(self) -> int:
         """Return 1: a fault was found, 2: not all that was asked is known, or nothing of a kind, 0: else."""
-        known = self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven)
+        known = self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven) and not self.suspected
         return 1 if self.faults else 0 if known else 2
+
+
+def shown(folder: Path) -> tuple[str, list[str], str]:
+    """Return what `bringup runs` shows of a soak: what it is, its nodes, and what was proven."""
+    soak = read_record(folder / SOAK, Soak)
+    return f"soak, {many(len(soak.rotations), 'rotation')}", soak.nodes, soak.in_words

@@ -26,7 +26,7 @@ from bringup.soak import counted, drift
 from bringup.soak.kinds import KINDS, kind_of
 from bringup.soak.records import Fault, Proven, Rotation, Soak, Without
 
-SOAKS, RECORD, DOCUMENT = Path("validation/results/soak"), "soak.json", "soak.md"
+SOAKS, RECORD, DOCUMENT = runs.SOAKS, runs.SOAK, "soak.md"
 REFERENCE = "run_1gpu"
 LOAD_S = "600"  # of the node sweep; its job has half an hour
 BARREN = 2  # rotations in a row that count no hour end the soak
@@ -34,7 +34,8 @@ BARREN = 2  # rotations in a row that count no hour end the soak
 
 def enough(soak: Soak, now_s: float = 0.0) -> str | None:
     """Say why a soak ends. None: it goes on. now_s: seconds of the rotation under way."""
-    if soak.until and all(each.lacks == 0 for each in soak.proven if each.asked) and soak.proven:
+    is_known = bool(soak.proven) and all(each.lacks == 0 for each in soak.proven if each.asked)
+    if soak.until and is_known and not soak.suspected:
         return f"each bound of --until is known: {', '.join(f'{kind}={hours:g}' for kind, hours in soak.until.items())}"
     if soak.hours is not None and soak.seconds + now_s >= 3600 * soak.hours:
         return f"{soak.hours:g} hours are over"
@@ -103,7 +104,14 @@ class Soaking:
             if len(work.playbook.unhealthy_nodes) > before:  # the batch of a training is that of all nodes
                 queue = deque(stem for stem in queue if not PHASES[stem].is_training)
         playbook.answered(work.playbook, work.judged, folder)
-        failures = counted.faults(work.judged, [entry.node for entry in work.playbook.unhealthy_nodes])
+        out = [entry.node for entry in work.playbook.unhealthy_nodes]
+        failures = {" ".join(place): (place, of) for place, of in counted.faults(work.judged, out).items()}
+        standing = self.soak.rotations[-1].failing if self.soak.rotations else []
+        suspected = [
+            name
+            for name, failed in failures.items()
+            if name not in (*standing, *self.soak.suspected) and counted.is_doubtful(*failed, out)
+        ]
         rotation = Rotation(
             number=number,
             playbook=text.shown_path(folder),
@@ -112,10 +120,10 @@ class Soaking:
             nodes=nodes,
             phases=[judged.run.phase for judged in work.judged],
             hours=counted.hours(work.judged),
-            failing=[" ".join(place) for place in failures],
+            failing=[name for name in failures if name not in suspected],
+            suspected=suspected,
         )
-        standing = self.soak.rotations[-1].failing if self.soak.rotations else []
-        new = [counted.as_fault(place, of, number) for place, of in failures.items() if " ".join(place) not in standing]
+        new = [counted.as_fault(*failures[name], number) for name in rotation.failing if name not in standing]
         self._add(rotation, new, work, suspect)
 
     def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept]:
@@ -159,6 +167,7 @@ class Soaking:
             faults.append(Fault.model_validate({**new, "at": at, "rotation": number}))
         remarks = counted.remarks(work.judged, [each.node for each in out])
         remarks |= {f"WARN {name} [{who}]: slower than in the first hour" for name, who in slower if who == drift.ALL}
+        remarks |= {f"SLOW {name}: no fault, unless the next rotation says so again" for name in rotation.suspected}
         gates = [verdict.gate for judged in work.judged for verdict in judged.verdicts.verdicts]
         self._save(
             rotations=[*soak.rotations, rotation],
