@@ -21,7 +21,8 @@ from bringup.drill.catalogue import DRILLS, Drill, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
 from bringup.kernel import judge
-from bringup.kernel.records import ClaimAnswer, DrillReport, Mark, Outcome, Playbook, read_record
+from bringup.kernel.records import ClaimAnswer, Mark, Outcome, read_record
+from bringup.kernel.records.campaign import DrillReport, Playbook
 from bringup.kernel.results import DRILLS as DRILLS_FILE
 from bringup.kernel.results import METRICS, PLAYBOOK
 from bringup.training.records import TrainMetrics

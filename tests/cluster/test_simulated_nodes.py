@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bringup.kernel.records import Mark, Outcome, Playbook, read_record
+from bringup.kernel.records import Mark, Outcome, read_record
+from bringup.kernel.records.campaign import Playbook
 from bringup.kernel.results import PLAYBOOK
 from harness import CHECKOUT, Cluster, running_cluster
 from loops import case_for_each

@@ -13,7 +13,8 @@ import pytest
 from bringup.kernel import results as runs
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.records import LeftOut, read_record
+from bringup.kernel.records import read_record
+from bringup.kernel.records.campaign import LeftOut
 from bringup.kernel.results import PREFLIGHT
 from bringup.preflight import allocation as allocations
 from bringup.preflight import checks, command, flow

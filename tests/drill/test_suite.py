@@ -14,7 +14,8 @@ from bringup.drill.suite import why_not
 from bringup.kernel.errors import DrillError
 from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan import profile
-from bringup.kernel.records import DrillReport, DrillResult, Outcome, Sign, Value, Verdict, Verdicts, grouped
+from bringup.kernel.records import Outcome, Sign, Value, Verdict, Verdicts, grouped
+from bringup.kernel.records.campaign import DrillReport, DrillResult
 from bringup.kernel.results import REPOSITORY
 from bringup.report import view
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of

@@ -12,7 +12,8 @@ from bringup.kernel import results
 from bringup.kernel.errors import CannotStart, NotComparable
 from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.records import Outcome, Run, SlurmCluster, Step
+from bringup.kernel.records import Outcome, Run, SlurmCluster
+from bringup.kernel.records.campaign import Step
 from bringup.report import collection
 from bringup.run import auto_profile, playbook, slurm
 from bringup.training.records import REFERENCE_METRICS

@@ -17,7 +17,7 @@ from bringup.kernel.facts import hostlist
 from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
-from bringup.kernel.plan.own import PREFIX
+from bringup.kernel.plan.gate import OF_SITE
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import Rule
 from bringup.kernel.records import Name, Record, RunName, Value, Versioned
@@ -58,7 +58,7 @@ class Line(Record):
         if self.shown_by is not None and asks:
             raise ValueError("shown_by is of a line that names no checks, statements or fact")
         for asked in self.checks:
-            if not asked.startswith(PREFIX) and not _matching(asked):
+            if not asked.startswith(OF_SITE) and not _matching(asked):
                 raise ValueError(f"no check is called {asked}{profile_text.meant(asked, GATES)}")
         known = [claim.id for claim in CLAIMS]
         if wrong := next((each for each in self.statements if each not in known), None):

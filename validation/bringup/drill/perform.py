@@ -20,7 +20,8 @@ from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError, RecordError, RunError
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import DrillResult, Outcome, Value, Verdict, Verdicts, read_record
+from bringup.kernel.records import Outcome, Value, Verdict, Verdicts, read_record
+from bringup.kernel.records.campaign import DrillResult
 from bringup.report import text as report
 from bringup.report import view
 

@@ -21,7 +21,8 @@ from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.plan.rules import FLEET
-from bringup.kernel.records import Kind, LeftOut, Outcome, Verdict, grouped
+from bringup.kernel.records import Kind, Outcome, Verdict, grouped
+from bringup.kernel.records.campaign import LeftOut
 from bringup.preflight.allocation import Allocation
 from bringup.preflight.records import PreflightLook
 from bringup.report import text, write

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from bringup.kernel import results as runs
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, UsageError
-from bringup.kernel.records import LeftOut, Outcome, write_record, write_text
+from bringup.kernel.records import Outcome, write_record, write_text
+from bringup.kernel.records.campaign import LeftOut
 from bringup.kernel.results import REPOSITORY
 from bringup.preflight import allocation as allocations
 from bringup.preflight import checks, command

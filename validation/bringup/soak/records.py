@@ -5,7 +5,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from bringup.domains.chance import most_events
-from bringup.kernel.records import LeftOut, Moment, Name, NodeName, NonNegative, Record, RunName, Versioned
+from bringup.kernel.records import Moment, Name, NodeName, NonNegative, Record, RunName, Versioned
+from bringup.kernel.records.campaign import LeftOut
 
 
 class Rotation(Record):
