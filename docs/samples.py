@@ -23,10 +23,10 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Run, Verdicts, read_record
-from bringup.kernel.records.campaign import Playbook
 from bringup.kernel.results import REPOSITORY
 from bringup.kernel.run_folder import RunFolder
 from bringup.report import collection, document, figures, text, view
+from bringup.report.campaigns import Playbook
 from bringup.training.comparison import sidebyside
 from bringup.training.comparison.entries import Entry
 from bringup.training.records import RunArgs, TrainMetrics

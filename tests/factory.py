@@ -11,9 +11,9 @@ from bringup.kernel.plan import scope
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Kind, Observation, Outcome, Run, Verdict, Verdicts
-from bringup.kernel.records.campaign import DrillReport, DrillResult
 from bringup.kernel.results import RUN
 from bringup.kernel.run_folder import RunFolder
+from bringup.report.campaigns import DrillReport, DrillResult
 from bringup.report.collection import Absent, Collection
 from bringup.training.comparison.entries import Entry
 from bringup.training.records.folder import TrainingRecords

@@ -13,11 +13,11 @@ from bringup.kernel.errors import FileError, RecordError, RunError, UsageError
 from bringup.kernel.facts import hostlist
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Closed, Outcome, Record, as_json, read_record
-from bringup.kernel.records.campaign import DrillReport, Playbook, Step
 from bringup.kernel.results import REPOSITORY
 from bringup.readers.known import pending
 from bringup.report import collection
 from bringup.report import text as report
+from bringup.report.campaigns import DrillReport, Playbook, Step
 from bringup.training.records import Checkpoint, CheckpointFile
 from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, places
 from factory import a_drill_report, a_drill_result, a_verdict

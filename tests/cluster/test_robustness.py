@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from bringup.kernel.records import campaign as campaigns
 from bringup.kernel.records import read_record
+from bringup.report import campaigns
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import BRINGUP, Playbook, playbook
 from programs import begun, program

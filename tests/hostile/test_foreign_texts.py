@@ -20,8 +20,8 @@ from bringup.kernel.characters import Printable, plain
 from bringup.kernel.errors import RecordError
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.records import Run, files, read_record
-from bringup.kernel.records.campaign import Playbook
 from bringup.report import bundle
+from bringup.report.campaigns import Playbook
 from bringup.report.collection import gather
 from bringup.report.text import escaped
 from bringup.run import hidden

@@ -12,8 +12,8 @@ from bringup.compare import newest
 from bringup.drill import suite
 from bringup.kernel import judge, results
 from bringup.kernel.records import Outcome, write_record
-from bringup.kernel.records.campaign import Playbook, Step
 from bringup.report import known_runs
+from bringup.report.campaigns import Playbook, Step
 from loops import for_each
 from runs_for_tests import discovery
 from trained_runs import RECORDS, change

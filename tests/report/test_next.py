@@ -12,10 +12,10 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.gate import Guide
 from bringup.kernel.plan.profile import PROFILES
 from bringup.kernel.records import Action, Kind, Mark, Outcome, Verdict
-from bringup.kernel.records.campaign import Step
 from bringup.kernel.results import REPOSITORY
 from bringup.kernel.run_folder import RunFolder, Seal
 from bringup.report import explain, next_steps, page
+from bringup.report.campaigns import Step
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
 from bringup.report.run_folders import Absent

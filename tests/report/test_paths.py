@@ -9,8 +9,8 @@ from bringup.cli import main
 from bringup.kernel import results
 from bringup.kernel.errors import RunError
 from bringup.kernel.records import Outcome, read_record, write_record
-from bringup.kernel.records.campaign import Playbook, Step
 from bringup.report import collection, run_folders, text
+from bringup.report.campaigns import Playbook, Step
 from loops import for_each
 from runs_for_tests import discovery, lose_a_gpu
 from trained_runs import run_of

@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 from bringup.cli import main
 from bringup.kernel.judge import Judged
 from bringup.kernel.records import NotApplicable, Observation, Outcome, Verdict, write_record
-from bringup.kernel.records.campaign import Playbook, Step
 from bringup.kernel.run_folder import RunFolder
 from bringup.report import page, render
+from bringup.report.campaigns import Playbook, Step
 from bringup.report.run_folders import Absent
 from factory import a_run, a_verdict, gathered, judged_of, records_in
 from runs_for_tests import FIXTURES, discovery

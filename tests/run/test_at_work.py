@@ -8,7 +8,7 @@ from bringup.kernel import results
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, write_record
-from bringup.kernel.records.campaign import Playbook, Step
+from bringup.report.campaigns import Playbook, Step
 from bringup.run import at_work, playbook
 from factory import a_run
 

@@ -16,9 +16,9 @@ from bringup.kernel.plan import profile, scope
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Observation, Outcome, Run, Verdict, read_record
-from bringup.kernel.records.campaign import Playbook as Record
-from bringup.kernel.records.campaign import Step
 from bringup.kernel.results import PLAYBOOK, PLAYBOOKS
+from bringup.report.campaigns import Playbook as Record
+from bringup.report.campaigns import Step
 from bringup.report.text import MARK
 from bringup.report.view import in_short
 from bringup.run import playbook, slurm

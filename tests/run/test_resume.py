@@ -8,11 +8,11 @@ from bringup.kernel.errors import RunError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome, write_record
-from bringup.kernel.records.campaign import Playbook, Step
 from bringup.kernel.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY
 from bringup.kernel.run_folder import RunFolder
 from bringup.readers.known import signs
 from bringup.report import explain
+from bringup.report.campaigns import Playbook, Step
 from bringup.run import open as opening
 from bringup.run import playbook as playbooks
 from bringup.run.launch import newest_attempt

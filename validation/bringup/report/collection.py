@@ -17,9 +17,9 @@ from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Answer, Decision, Headline, Mark, Outcome, Verdict, grouped, known, worst
-from bringup.kernel.records.campaign import Playbook
 from bringup.registry import DRILLED, called
 from bringup.report import fleet, run_folders
+from bringup.report.campaigns import Playbook
 from bringup.report.run_folders import Absent, NamedRuns
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)

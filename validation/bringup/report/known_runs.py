@@ -13,8 +13,8 @@ from bringup.kernel.errors import RecordError, RunError
 from bringup.kernel.facts import hostlist
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Run, Verdicts, read_record
-from bringup.kernel.records.campaign import DrillReport, Playbook, Sweep
 from bringup.report import text
+from bringup.report.campaigns import DrillReport, Playbook, Sweep
 
 LAST = "last"
 _NAMED = 3  # runs of a message

@@ -10,8 +10,8 @@ from bringup.kernel.errors import NotComparable, RecordError, RunError
 from bringup.kernel.plan.phases import NODES, PHASES
 from bringup.kernel.records import Run
 from bringup.kernel.records.base import read_record
-from bringup.kernel.records.campaign import LeftOut, Playbook, Step, Sweep
 from bringup.kernel.results import CLOSED, PACKED, PLAYBOOK, PLAYBOOKS, PREFLIGHTS, REPOSITORY, RUN, SWEEP, SWEEPS
+from bringup.report.campaigns import LeftOut, Playbook, Step, Sweep
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from bringup.kernel import results
 from bringup.kernel.errors import RecordError, RunError
 from bringup.kernel.plan.phases import Phase
 from bringup.kernel.records import Outcome, files, read_record
-from bringup.kernel.records.campaign import Playbook
 from bringup.kernel.run_folder import RunFolder
+from bringup.report.campaigns import Playbook
 
 PROGRESS = "progress.jsonl"  # of a training: a line for each step
 _BESIDE = ("monitor", "counters")  # files that are written beside the work

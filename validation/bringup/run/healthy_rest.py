@@ -10,7 +10,7 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.variants import NVLINK, RDMA
 from bringup.kernel.records import Verdict
-from bringup.kernel.records.campaign import LeftOut
+from bringup.report.campaigns import LeftOut
 
 _NAMED = 3
 

@@ -19,10 +19,10 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Headline, Outcome, read_record, worst_of_run, write_record, write_text
-from bringup.kernel.records.campaign import LeftOut, Playbook, Step
 from bringup.kernel.results import PLAYBOOK, REPOSITORY
 from bringup.report import collection, document, links, next_steps, run_folders, terminal, view, write
 from bringup.report import text as report
+from bringup.report.campaigns import LeftOut, Playbook, Step
 from bringup.run import at_work, partitions, slurm
 from bringup.run import open as opening
 from bringup.run import site as at_site

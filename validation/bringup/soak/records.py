@@ -6,7 +6,7 @@ from pydantic import Field
 
 from bringup.domains.chance import most_events
 from bringup.kernel.records import Moment, Name, NodeName, NonNegative, Record, RunName, Versioned
-from bringup.kernel.records.campaign import LeftOut
+from bringup.report.campaigns import LeftOut
 
 
 class Rotation(Record):
