@@ -22,10 +22,14 @@ from pathlib import Path
 from bringup.accept.contract import parse
 from bringup.accept.lines import of_contract
 from bringup.accept.records import State
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Playbook, Run, Verdicts, grouped, read_record
+from bringup.kernel.records import Run, Verdicts, grouped, read_record
 from bringup.kernel.results import REPOSITORY
+from bringup.kernel.run_folder import RunFolder
 from bringup.report import collection, document, figures, text, view
+from bringup.report.campaigns import Playbook
 from bringup.training.comparison import sidebyside
 from bringup.training.comparison.entries import Entry
 from bringup.training.records import RunArgs, TrainMetrics
@@ -107,9 +111,9 @@ def _passes(recorded: Path, phases: list[str]) -> list[str]:
     seconds = {step.phase: step.seconds for step in read_record(recorded / "playbook.json", Playbook).steps}
     lines = []
     for phase in phases:
-        run = read_record(recorded / phase / "run.json", Run)
-        verdicts = read_record(recorded / phase / "verdicts.json", Verdicts)
-        first = view.screen(recorded / phase, run, verdicts).split("\n")[0]
+        files = RunFolder(recorded / phase)
+        verdicts, profile = files.record("verdicts.json", Verdicts), profiles.load(files.run.profile)
+        first = view.screen(Judged(files, files.run, profile, [], [], verdicts)).split("\n")[0]
         lines.append(f"{first}  ({seconds[phase]:.0f} s)")
     return lines
 

@@ -10,7 +10,10 @@ from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan import scope
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import DrillReport, DrillResult, Kind, Observation, Outcome, Run, Verdict, Verdicts
+from bringup.kernel.records import Kind, Observation, Outcome, Run, Verdict, Verdicts
+from bringup.kernel.results import RUN
+from bringup.kernel.run_folder import RunFolder
+from bringup.report.campaigns import DrillReport, DrillResult
 from bringup.report.collection import Absent, Collection
 from bringup.training.comparison.entries import Entry
 from bringup.training.records.folder import TrainingRecords
@@ -93,11 +96,12 @@ def judged_of(
     not_applicable: tuple[records.NotApplicable, ...] = (),
     profile: str = "local-cpu",
     training: TrainingRecords | None = None,
+    folder: Path = Path("/nowhere"),
 ) -> Judged:
     """A judged folder with these verdicts, which is nowhere."""
     run = a_run(plan={}) if run is None else run
     return Judged(
-        Path("/nowhere"),
+        RunFolder(folder),
         run,
         profiles.load(profile),
         list(observations),
@@ -122,9 +126,19 @@ def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
 
 def an_entry(folder: Path, outcome: Outcome = Outcome.PASS) -> Entry:
     """The entry of a folder that holds the records of a training and no evidence for them."""
-    kept = TrainingRecords(folder)
+    kept = records_in(folder)
     run = a_run("run_1gpu", ["n0"], name=folder.name, plan={})
     return Entry(folder, run, outcome, kept.args, kept.metrics)
+
+
+def records_in(folder: Path) -> TrainingRecords:
+    return TrainingRecords(RunFolder(folder))
+
+
+def the_folder(folder: Path, run: Run) -> RunFolder:
+    """This folder, as that of the run."""
+    records.write_record(folder / RUN, run, replace=True)
+    return RunFolder(folder)
 
 
 def a_drill_result(**change: Any) -> DrillResult:

@@ -9,12 +9,13 @@ from typing import Any
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.facts import reading
+from bringup.kernel.facts.observations import derive
 from bringup.kernel.facts.parser_result import Parsed, Seen
-from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Closed, Outcome, Run, Verdict, read_record, write_record
+from bringup.kernel.run_folder import RunFolder
 from bringup.run import open as opening
 from factory import a_run
 
@@ -76,7 +77,7 @@ def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: s
 def reseal(folder: Path) -> Path:
     """What is in the folder now was there when the run was closed: evidence that was bad, and not tampered with."""
     closed = read_record(folder / runs.CLOSED, Closed)
-    write_record(folder / runs.CLOSED, closed.model_copy(update={"files": runs.checksums(folder)}), replace=True)
+    write_record(folder / runs.CLOSED, closed.model_copy(update={"files": RunFolder(folder).checksums()}), replace=True)
     return folder
 
 

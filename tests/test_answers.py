@@ -11,7 +11,8 @@ from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS, QUESTIONS
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
+from bringup.kernel.records import Answer, Decision, Kind, Mark, Observation, Outcome
+from bringup.report.campaigns import DrillResult
 from bringup.report.collection import headline
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_drill_result, a_run, a_verdict, drilled, healthy, judged_of, playbook
 from loops import case_for_each, for_each

@@ -15,14 +15,14 @@ import pytest
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.errors import FileError, RecordError, RunError
-from bringup.kernel.facts.run_folder import read_run
+from bringup.kernel.facts.observations import of_run
 from bringup.kernel.records import Outcome, Run, read_record
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers import topology
 from bringup.readers.known import signs
 from bringup.report import document
 from bringup.report import view as report
 from bringup.training.records import RunArgs, TrainMetrics
-from bringup.training.records.folder import TrainingRecords
 from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,11 +95,10 @@ def outcomes_of(folder: Path, name: str, text: str) -> dict[tuple[str, str], Out
     path.write_text(text, errors="surrogatepass")
     try:
         judged = judge.judge_folder(folder)
-        run, verdicts = judged.run, judged.verdicts
-        assert "\x1b" not in report.screen(folder, run, verdicts)
+        assert "\x1b" not in report.screen(judged)
         assert "<script" not in document.run(judged)
-        signs.in_run(folder, run)
-        return {(verdict.gate, verdict.subject): verdict.outcome for verdict in verdicts.verdicts}
+        signs.in_run(judged.files)
+        return {(verdict.gate, verdict.subject): verdict.outcome for verdict in judged.verdicts.verdicts}
     finally:
         path.unlink() if before is None else path.write_bytes(before)
 
@@ -239,4 +238,4 @@ def test_the_run_of_these_tests_is_healthy(trained, finished, tmp_path):
     assert not_passed(trained) == set()
     assert not_passed(finished) == set()
     copy = shutil.copytree(finished, tmp_path / "copy")
-    assert read_run(copy, runs.load(copy), TrainingRecords(copy), runs.read_seal(copy))[0].observations
+    assert of_run(RunFolder(copy), None)[0].observations

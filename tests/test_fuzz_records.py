@@ -12,11 +12,12 @@ from bringup.kernel import records
 from bringup.kernel.errors import FileError, RecordError, RunError, UsageError
 from bringup.kernel.facts import hostlist
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.records import Closed, Outcome, Playbook, Record, as_json, read_record
+from bringup.kernel.records import Closed, Outcome, Record, as_json, read_record
 from bringup.kernel.results import REPOSITORY
 from bringup.readers.known import pending
 from bringup.report import collection
 from bringup.report import text as report
+from bringup.report.campaigns import DrillReport, Playbook, Step
 from bringup.training.records import Checkpoint, CheckpointFile
 from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, places
 from factory import a_drill_report, a_drill_result, a_verdict
@@ -31,7 +32,7 @@ PLAYBOOK = Playbook(
     profile="local-cpu",
     planned=["discovery", "smoke"],
     left_out=["too few nodes"],
-    steps=[records.Step(phase="discovery", folder="validation/results/discovery/gone", seconds=1, **PASSED)],
+    steps=[Step(phase="discovery", folder="validation/results/discovery/gone", seconds=1, **PASSED)],
 )
 DRILLS = a_drill_report(a_drill_result(false_alarms=["a"]))
 CHECKPOINT = Checkpoint(
@@ -72,7 +73,7 @@ def used(folder: Path, record: Record) -> None:
         except RunError as error:  # its runs are not there
             assert str(error).startswith(f"{folder}: none of its")
             assert "\n" not in str(error)
-    elif isinstance(record, records.DrillReport):
+    elif isinstance(record, DrillReport):
         result.markdown(record)
         result.totals(record)
 

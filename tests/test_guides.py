@@ -10,7 +10,7 @@ from bringup.kernel.plan.gate import PLACES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome
 from bringup.report.explain import next_commands
-from factory import a_run, a_verdict
+from factory import a_run, a_verdict, judged_of
 from programs import ROOT
 
 GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values()))
@@ -59,7 +59,7 @@ def test_no_command_starts_a_phase_on_fewer_nodes_than_it_needs_or_on_more():
         for phase in (PHASES[stem] for stem in gate.phases):
             for nodes in {phase.min_nodes, phase.max_nodes or 3}:
                 run = a_run(phase.stem, [f"n{number}" for number in range(nodes)], plan={})
-                for command in next_commands([a_verdict(gate.id, "n0")], Path("a-run"), run):
+                for command in next_commands([a_verdict(gate.id, "n0")], judged_of(run=run, folder=Path("a-run"))):
                     asked = re.search(r"--nodes=(\d+) .*?(\S+\.(?:sbatch|sh))\b", command)
                     other = None if asked is None else next((p for p in PHASES.values() if p.script == asked[2]), None)
                     if asked is not None and other is not None:

@@ -12,8 +12,9 @@ from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Observations, Outcome, Verdict, Verdicts
-from bringup.report import document
+from bringup.kernel.records import Outcome, Verdict, Verdicts
+from bringup.kernel.run_folder import RunFolder
+from bringup.report import document, write
 from bringup.run import open as opening
 from factory import a_run
 from loops import case_for_each, for_each
@@ -36,7 +37,8 @@ def test_a_healthy_run_passes_on_every_planned_pair_also_where_it_was_copied(tmp
     folder = discovery(tmp_path / "here", monkeypatch)
     verdicts = judged(folder)
     assert verdicts.outcome is Outcome.PASS
-    assert set(by_subject(verdicts)) == {(g, s) for g, listed in runs.load(folder).planned.items() for s in listed}
+    planned = RunFolder(folder).run.planned
+    assert set(by_subject(verdicts)) == {(gate, subject) for gate, listed in planned.items() for subject in listed}
     assert len(verdicts.verdicts) > 50
     copy = tmp_path / "else where" / "it's copied"
     shutil.copytree(folder, copy)
@@ -239,10 +241,7 @@ NOT_FACTS = [f"{FACT}{value}}}" for value in ("9" * 400, str(2**63), "1e999", '"
 def judged_with(folder: Path, line: str) -> Verdicts:
     """As if the line had been there when the run was closed: only what it says can speak against it."""
     (folder / "raw/evil.jsonl").write_text(f"1: {line}\n")
-    judged = judge.judge_folder(reseal(folder))
-    observations = Observations(observations=judged.observations, problems=judged.problems)
-    runs.save_judgement(folder, observations, judged.verdicts, document.run(judged))
-    return judged.verdicts
+    return write.judge_and_save(reseal(folder)).verdicts
 
 
 @pytest.mark.parametrize("line", [*NOT_FACTS, "[" * 200_000, '{"why": 5}', "\x00\x1b[31m"])

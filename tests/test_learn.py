@@ -7,13 +7,13 @@ import pytest
 from bringup.cli import main
 from bringup.compare import learn as profiling
 from bringup.kernel import judge
-from bringup.kernel import results as runs
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.expectation import Expectation
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.records import Outcome
+from bringup.kernel.run_folder import RunFolder
 from loops import case_for_each
 from runs_for_tests import discovery, opened
 
@@ -27,7 +27,7 @@ def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str]) -> pro
     parsed = Parsed()
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.id) else "share", "f:1")
-    return profiling._of_run(gate, runs.load(folder), profile.load("generic"), parsed.observations)
+    return profiling._of_run(gate, RunFolder(folder).run, profile.load("generic"), parsed.observations)
 
 
 def entry(gate: Gate, *several: profiling.RunObservations, declared: Expectation | None = None) -> Expectation:

@@ -16,8 +16,7 @@ from bringup.training.advise import answer as advise
 from bringup.training.advise import bandwidth
 from bringup.training.formulae import traffic
 from bringup.training.formulae.models import Job
-from bringup.training.records.folder import TrainingRecords
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, judged_of, records_in
 from loops import for_each
 from runs_for_tests import FIXTURES
 
@@ -101,7 +100,7 @@ def trained(*outcomes: Outcome) -> Judged:
     """A run with recorded numbers, and how it was closed and its evidence were judged."""
     verdicts = [a_verdict(gate, "job", outcome) for gate, outcome in zip(EVIDENCE, outcomes, strict=True)]
     run = a_run("run_1gpu", ["n0"], plan={})
-    return judged_of(*verdicts, run=run, training=TrainingRecords(FIXTURES / "training/run_1gpu"))
+    return judged_of(*verdicts, run=run, training=records_in(FIXTURES / "training/run_1gpu"))
 
 
 @for_each(
@@ -125,7 +124,7 @@ def test_a_run_with_a_measured_peak_moves_the_predicted_ones(tmp_path):
     metrics |= {"mfu": 0.4, "mfu_reason": None, "memory_check": metrics["memory_check"] | peak}
     (folder / "metrics.json").write_text(json.dumps(metrics))
     verdicts = [a_verdict(gate, "job", Outcome.PASS) for gate in EVIDENCE]
-    run = judged_of(*verdicts, run=a_run("run_1gpu", ["n0"], plan={}), training=TrainingRecords(folder))
+    run = judged_of(*verdicts, run=a_run("run_1gpu", ["n0"], plan={}), training=records_in(folder))
     before, after = advice(), advise.advise(question(), advise.known(H100, [run], None))
     for name, strategy in by_name(after).items():
         assert strategy.peak_gib == pytest.approx(1.2 * by_name(before)[name].peak_gib)

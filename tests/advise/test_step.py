@@ -11,7 +11,7 @@ from bringup.report.training import lines
 from bringup.training.advise import answer, bandwidth
 from bringup.training.formulae import models
 from bringup.training.records import RunArgs, TrainMetrics
-from bringup.training.records.folder import TrainingRecords
+from factory import records_in
 from trained_runs import RECORDS
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -32,7 +32,7 @@ def kept_reference(folder: Path, text: str) -> Path:
 
 
 def kept(folder: Path) -> TrainMetrics | RecordError | None:
-    return TrainingRecords(folder).reference_metrics
+    return records_in(folder).reference_metrics
 
 
 def predicted_of(reference, gpu=H100, curve=None) -> answer.Times:

@@ -13,7 +13,7 @@ from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import of_phase
 from bringup.kernel.records import Kind, Verdict
 from bringup.readers import slurm, srun
-from factory import a_run
+from factory import a_run, the_folder
 from loops import for_each
 from probing import answers_of
 from programs import program
@@ -185,7 +185,7 @@ def test_a_part_of_smoke_that_was_left_out_by_hand_is_the_reason_and_not_what_sl
     run, parsed = a_run("smoke", ("n0", "n1")), srun.launch_errors(QOS, "raw/jobs.err")
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/parts-left-out.txt").write_text("compute\nwarning\n")
-    parsed.add(reading.read_raw(tmp_path, run))
+    parsed.add(reading.read_raw(the_folder(tmp_path, run)))
     verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
     causes = {verdict.gate: verdict.cause for verdict in verdicts}
     says = "parts of smoke that were left out by hand (BRINGUP_SMOKE_PARTS): compute, warning"

@@ -21,9 +21,10 @@ from bringup.drill.catalogue import DRILLS, Drill, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
 from bringup.kernel import judge
-from bringup.kernel.records import ClaimAnswer, DrillReport, Mark, Outcome, Playbook, read_record
+from bringup.kernel.records import ClaimAnswer, Mark, Outcome, read_record
 from bringup.kernel.results import DRILLS as DRILLS_FILE
 from bringup.kernel.results import METRICS, PLAYBOOK
+from bringup.report.campaigns import DrillReport, Playbook
 from bringup.training.records import TrainMetrics
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook

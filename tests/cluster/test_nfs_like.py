@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from bringup.kernel.records import Outcome, read_record
-from bringup.kernel.records import Playbook as Record
+from bringup.report.campaigns import Playbook as Record
 from harness import CHECKOUT, Cluster
 from playbook import playbook
 

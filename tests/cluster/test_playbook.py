@@ -9,7 +9,8 @@ import pytest
 from bringup.compare import learn as profiling
 from bringup.kernel import judge
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Outcome, Playbook, read_record
+from bringup.kernel.records import Outcome, read_record
+from bringup.report.campaigns import Playbook
 from bringup.training.records import RunArgs, TrainMetrics
 from harness import CHECKOUT, Cluster, Completed
 from playbook import BRINGUP, playbook

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from bringup.kernel import records
 from bringup.kernel.records import read_record
+from bringup.report import campaigns
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import BRINGUP, Playbook, playbook
 from programs import begun, program
@@ -61,7 +61,7 @@ class Killed:
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-        return [step.phase for step in read_record(self.place / "playbook.json", records.Playbook).steps]
+        return [step.phase for step in read_record(self.place / "playbook.json", campaigns.Playbook).steps]
 
     def go_on(self, *, kept: tuple[str, ...], again: tuple[str, ...] = ()) -> None:
         """Every phase passes in the end: `kept` once, in the killed run; `again` once, in the resumed one."""

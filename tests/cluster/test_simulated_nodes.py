@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bringup.kernel.records import Mark, Outcome, Playbook, read_record
+from bringup.kernel.records import Mark, Outcome, read_record
 from bringup.kernel.results import PLAYBOOK
+from bringup.report.campaigns import Playbook
 from harness import CHECKOUT, Cluster, running_cluster
 from loops import case_for_each
 from playbook import playbook

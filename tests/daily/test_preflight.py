@@ -13,12 +13,13 @@ import pytest
 from bringup.kernel import results as runs
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.records import LeftOut, read_record
+from bringup.kernel.records import read_record
 from bringup.kernel.results import PREFLIGHT
 from bringup.preflight import allocation as allocations
 from bringup.preflight import checks, command, flow
 from bringup.preflight.allocation import Allocation
 from bringup.preflight.records import Preflight, PreflightLook
+from bringup.report.campaigns import LeftOut
 from bringup.run import programs as started
 from bringup.run import waiting
 from loops import case_for_each, for_each

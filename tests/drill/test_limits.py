@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import fault_limits as limits
 import pytest
 from bringup.drill.catalogue import DECLARED, DRILLS, Drill
-from bringup.kernel.records import DrillResult
+from bringup.report.campaigns import DrillResult
 
 
 def trial(size: float | None, is_found: bool | None, *alarms: str) -> limits.LimitTrial:

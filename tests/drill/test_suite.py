@@ -14,9 +14,10 @@ from bringup.drill.suite import why_not
 from bringup.kernel.errors import DrillError
 from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan import profile
-from bringup.kernel.records import DrillReport, DrillResult, Outcome, Sign, Value, Verdict, Verdicts, grouped
+from bringup.kernel.records import Outcome, Sign, Value, Verdict, Verdicts, grouped
 from bringup.kernel.results import REPOSITORY
 from bringup.report import view
+from bringup.report.campaigns import DrillReport, DrillResult
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of
 from loops import case_for_each, for_each
 from pydantic import ValidationError

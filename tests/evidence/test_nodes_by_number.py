@@ -3,7 +3,7 @@
 from bringup.kernel import judge
 from bringup.kernel.facts import speakers
 from bringup.kernel.records import Outcome
-from bringup.kernel.results import load
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers import launcher, srun
 from bringup.run import open as opening
 from factory import a_run
@@ -62,7 +62,7 @@ def test_a_node_that_is_lost_while_srun_launches_is_the_first_cause(tmp_path, mo
     folder = opened("run_ddp_2node", tmp_path)
     (folder / "raw/launch.log").write_text(LINE.format(1) + "srun: Job step aborted: Waiting up to 12 seconds\n")
     opening.close_run(folder, 1)
-    assert load(folder).allocated is None, "all of them"
+    assert RunFolder(folder).run.allocated is None, "all of them"
     verdicts = {(v.gate, v.subject): v for v in judge.judge_folder(folder).verdicts.verdicts}
     for rank in (2, 3):
         lost = verdicts["train.rank.finished", f"n1/rank{rank}"]

@@ -93,7 +93,7 @@ def test_a_linked_raw_is_not_entered(run: Path, tmp_path: Path) -> None:
     judged = judge_folder(run)
     assert "raw: a link; it was not read" in judged.verdicts.notes
     assert "TIMEOUT" not in str(judged.observations)
-    assert not any("scontrol" in name for name in results.checksums(run))
+    assert not any("scontrol" in name for name in judged.files.checksums())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")
@@ -212,6 +212,18 @@ def test_the_folder_that_was_named_may_be_a_link(run: Path, tmp_path: Path) -> N
     link = tmp_path / "my results"
     link.symlink_to(run)
     assert judge_folder(link).verdicts.outcome == judge_folder(run).verdicts.outcome
+
+
+def test_a_file_is_what_it_was_at_the_first_look(run: Path) -> None:
+    """A log may grow while its run is judged. Other bytes are read by nobody, and the evidence does not hold."""
+    folder, name = judge_folder(run).files, "raw/inventory.jsonl"
+    first, checksum = folder.read(name), folder.checksums()[name]
+    (run / name).write_bytes(first.data + b"a line more\n")
+    assert (folder.read(name), folder.checksums()[name]) == (first, checksum)
+    (run / name).write_bytes(b"x" * len(first.data))
+    with pytest.raises(OSError, match="other bytes at a second look"):
+        folder.read(name)
+    assert folder.checksums()[name] != checksum
 
 
 def test_drills_count_by_the_run_beside_their_record_wherever_it_was_moved_to(tmp_path, monkeypatch) -> None:

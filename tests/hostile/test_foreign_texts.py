@@ -19,8 +19,9 @@ from bringup.kernel import results
 from bringup.kernel.characters import Printable, plain
 from bringup.kernel.errors import RecordError
 from bringup.kernel.judge import judge_folder
-from bringup.kernel.records import Playbook, Run, files, read_record
+from bringup.kernel.records import Run, files, read_record
 from bringup.report import bundle
+from bringup.report.campaigns import Playbook
 from bringup.report.collection import gather
 from bringup.report.text import escaped
 from bringup.run import hidden

@@ -9,7 +9,7 @@ from bringup.kernel.facts.reading import read_raw
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.records import Outcome
 from bringup.readers import launcher, monitor, smoke_jobs, srun
-from factory import a_run
+from factory import a_run, the_folder
 from loops import case_for_each
 from runs_for_tests import FIXTURES, discovery, reseal
 
@@ -32,7 +32,7 @@ def read(
     path = folder / "raw" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines))
-    return read_raw(folder, a_run(phase, nodes))
+    return read_raw(the_folder(folder, a_run(phase, nodes)))
 
 
 def believed(parsed: Parsed) -> set[tuple[str, str]]:

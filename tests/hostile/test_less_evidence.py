@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from bringup.kernel import judge, results
 from bringup.kernel.records import Outcome
+from bringup.kernel.run_folder import RunFolder
 from loops import case_for_each
 from runs_for_tests import unpacked
 
@@ -71,7 +72,7 @@ def copied(recorded, tmp_path) -> Callable[[str, str], Path]:
 def reseal(run: Path) -> None:
     """By the stored record, which may be older than what a record has to have."""
     closed = run / results.CLOSED
-    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
+    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": RunFolder(run).checksums()}))
 
 
 def change(run: Path, file: str, quantity: str, of: str, value: object = ...) -> int:

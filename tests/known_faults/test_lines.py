@@ -2,14 +2,15 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import generated as failure_modes
 import pytest
 from bringup.cli import main
 from bringup.kernel import judge
-from bringup.kernel import results as runs
 from bringup.kernel.records import files
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers.known import signs
 from bringup.readers.known.signatures import IN_ORDER, SIGNATURES
 from bringup.report import document, explain
@@ -144,13 +145,13 @@ STALE, CLOSED_BY_PEER, QUIET = "cat: x: Stale file handle\n", "Connection closed
 )
 def test_signs_of_a_log_stand_in_the_order_of_causes_with_the_number_of_their_first_line(folder, log, expected):
     (folder / "raw/launch.log").write_text(log)
-    seen = signs.in_run(folder, runs.load(folder))
+    seen = signs.in_run(RunFolder(folder))
     times = {1: "", 2: " twice", 1024: " 1024 times"}
     assert [f"{s.signature}:{s.evidence.removeprefix('raw/launch.log:')}{times[s.count]}" for s in seen] == expected
 
 
 def test_of_a_very_long_log_beginning_and_end_are_searched_and_a_line_without_an_end_in_pieces(folder, monkeypatch):
-    monkeypatch.setattr(signs, "_BLOCK_BYTES", 200)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 200)
     for most, log, expected in (
         (
             400,
@@ -161,7 +162,7 @@ def test_of_a_very_long_log_beginning_and_end_are_searched_and_a_line_without_an
     ):
         monkeypatch.setattr(files, "MOST_OF_A_LOG", most)
         (folder / "raw/launch.log").write_text(log)
-        seen = signs.in_run(folder, runs.load(folder))
+        seen = signs.in_run(RunFolder(folder))
         assert sorted(f"{sign.signature}:{sign.evidence.rpartition(':')[2]}" for sign in seen) == sorted(expected)
 
 
@@ -181,7 +182,7 @@ def test_a_log_that_cannot_be_read_holds_no_sign_and_hides_no_other(folder, monk
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refused)
-    assert [sign.evidence for sign in signs.in_run(folder, runs.load(folder))] == ["raw/b.log:1"]
+    assert [sign.evidence for sign in signs.in_run(RunFolder(folder))] == ["raw/b.log:1"]
 
 
 @for_each(*sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
@@ -208,7 +209,7 @@ def broken(tmp_path, monkeypatch) -> Path:
 
 def test_the_report_and_the_screen_show_the_sign(broken):
     judged = judge.judge_folder(broken)
-    assert "host.stale" in report.screen(broken, judged.run, judged.verdicts)
+    assert "host.stale" in report.screen(judged)
     written = document.run(judged)
     assert "raw/inventory.err:1" in written
     assert SIGNATURES["host.stale"].do in written.replace("\\", "")
@@ -226,10 +227,10 @@ def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, cap
 
 
 def test_a_host_name_with_metacharacters_is_quoted_in_the_commands(broken):
-    verdicts = judge.judge_folder(broken).verdicts
-    bad = next(verdict for verdict in verdicts.verdicts if verdict.gate == "discovery.gpu.count")
-    run = runs.load(broken).model_copy(update={"nodes": ["n0", "n1;reboot"]})
-    commands = explain.next_commands([bad.model_copy(update={"subject": "n1;reboot"})], broken, run)
+    judged = judge.judge_folder(broken)
+    bad = next(verdict for verdict in judged.verdicts.verdicts if verdict.gate == "discovery.gpu.count")
+    judged = replace(judged, run=judged.run.model_copy(update={"nodes": ["n0", "n1;reboot"]}))
+    commands = explain.next_commands([bad.model_copy(update={"subject": "n1;reboot"})], judged)
     assert any("'n1;reboot'" in line for line in commands), commands
     assert not any(" n1;reboot" in line for line in commands)
 

@@ -4,19 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.rounds import in_advance
-from bringup.kernel.records import Observation, Outcome, Verdict
+from bringup.kernel.records import Closed, Observation, Outcome, Verdict
+from bringup.kernel.run_folder import Seal
 from bringup.report import page
 from bringup.report.charts import bandwidth, drawing, pairs, training
 from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Text
 from bringup.report.links import nowhere
 from bringup.report.page import Section, timeline
 from bringup.training.comparison.entries import Entry
-from bringup.training.records.folder import TrainingRecords
-from factory import a_run, a_verdict, gathered, judged_of, observed
+from factory import a_run, a_verdict, gathered, judged_of, observed, records_in
 from loops import for_each
 from trained_runs import RECORDS
 
@@ -118,7 +117,7 @@ def test_of_a_thousand_nodes_each_is_a_square_and_a_slow_sender_is_dark_and_outl
 
 
 def an_entry(name: str) -> Entry:
-    records = TrainingRecords(RECORDS / name)
+    records = records_in(RECORDS / name)
     return Entry(Path(name), a_run(name), Outcome.PASS, records.args, records.metrics)
 
 
@@ -198,9 +197,8 @@ def test_of_very_many_bandwidths_those_nearest_to_their_floors_are_shown_and_the
 def closed_run(phase: str, opened: str, closed: str, *outcomes: Outcome) -> Judged:
     verdicts = [a_verdict("discovery.kernel", f"n{number}", outcome) for number, outcome in enumerate(outcomes)]
     run = a_run(phase, plan={}).model_copy(update={"opened_at": opened})
-    places = (("tomorrow", "raw/x.jsonl:1"), (closed, CLOSED_AT_IN))
-    forged, at = (observed(CLOSED_AT, "job", value, "text", where) for value, where in places)
-    return judged_of(*verdicts, run=run, observations=(forged, at))
+    forged, seal = observed("run.closed_at", "job", "tomorrow", "text"), Closed(exit_code=0, closed_at=closed, files={})
+    return replace(judged_of(*verdicts, run=run, observations=(forged,)), seal=Seal("", seal))
 
 
 def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first():

@@ -22,8 +22,7 @@ from bringup.report.junit import junit
 from bringup.report.prometheus import prometheus
 from bringup.report.run_folders import Absent
 from bringup.report.text import plain
-from bringup.training.records.folder import TrainingRecords
-from factory import a_run, a_verdict, gathered, judged_of
+from factory import a_run, a_verdict, gathered, judged_of, records_in
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
@@ -69,7 +68,7 @@ def test_of_several_runs_of_a_phase_the_last_one_is_measured_and_described_and_a
 
 
 def trained(phase: str, *, mfu: float | None = 0.41, holds: bool = True) -> Judged:
-    records = TrainingRecords(RECORDS / phase)
+    records = records_in(RECORDS / phase)
     known = SimpleNamespace(args=records.args, metrics=records.metrics.model_copy(update={"mfu": mfu}))
     outcome = Outcome.PASS if holds else Outcome.INCOMPLETE
     evidence = [a_verdict(gate, "job", outcome) for gate in ("run.closed", "run.evidence")]

@@ -12,7 +12,7 @@ from bringup.report import figures
 from bringup.report.charts import sampled, sheet
 from bringup.report.charts.drawing import Drawing, Series, lines
 from bringup.training.records.folder import TrainingRecords
-from factory import a_run, judged_of, observed
+from factory import a_run, judged_of, observed, records_in
 from loops import for_each
 from runs_for_tests import FIXTURES
 from trained_runs import RECORDS
@@ -25,7 +25,7 @@ EVIL = 'n0"/></text></style><script>a&b</script>]]>--><!--\x1b[2J\udc80\ufffe'
 def judged(folder: Path, *observations: Observation, samples: str, nodes: tuple[str, ...] = ("n0", "n1")) -> Judged:
     (folder / "raw").mkdir()
     (folder / "raw/monitor.csv").write_text(samples)
-    return replace(judged_of(run=a_run("nccl_pairwise", nodes, plan={}), observations=observations), folder=folder)
+    return judged_of(run=a_run("nccl_pairwise", nodes, plan={}), observations=observations, folder=folder)
 
 
 def a_line(title: str = "t") -> Drawing:
@@ -86,7 +86,7 @@ BEGUN = 1_795_400_000.0
 
 def a_training(count: int, begun: float = BEGUN + 10, checkpoints: tuple[int, ...] = ()) -> TrainingRecords:
     """Steps of a second each on n0, two of them to warm up, sampled from BEGUN on."""
-    metrics = TrainingRecords(RECORDS / "run_ddp_2node").metrics
+    metrics = records_in(RECORDS / "run_ddp_2node").metrics
     assert metrics.checkpoint is not None
     changed = {
         "steps_unix_s": [begun + number for number in range(1, count + 1)],

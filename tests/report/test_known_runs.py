@@ -12,8 +12,9 @@ from bringup.cli import main
 from bringup.compare import newest
 from bringup.drill import suite
 from bringup.kernel import judge, results
-from bringup.kernel.records import Outcome, Playbook, Step, write_record
+from bringup.kernel.records import Outcome, write_record
 from bringup.report import known_runs
+from bringup.report.campaigns import Playbook, Step
 from bringup.soak.records import Proven, Soak
 from loops import for_each
 from runs_for_tests import discovery

@@ -5,8 +5,7 @@ import json
 import predictors
 import pytest
 from bringup.report import layers
-from bringup.training.records.folder import TrainingRecords
-from factory import a_run, a_verdict, judged_of, observed
+from factory import a_run, a_verdict, judged_of, observed, records_in
 from loops import for_each
 from programs import ROOT
 from runs_for_tests import PASS
@@ -54,8 +53,8 @@ def training(busbw: float, late: float):
         collective |= {"busbw_gb_per_s": busbw, "message_bytes": 32 * 2**20}
     (training.folder / "metrics.json").write_text(json.dumps(metrics))
     (training.folder / "run_args.json").write_text((RUNS / "run_ddp_2node/run_args.json").read_text())
-    records = TrainingRecords(training.folder)
-    assert records.are_whole, records.errors
+    records = records_in(training.folder)
+    assert records.are_whole, records.problems
     return judged_of(run=a_run("run_ddp_2node", NODES, plan={}), training=records)
 
 

@@ -11,9 +11,11 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.gate import Guide
 from bringup.kernel.plan.profile import PROFILES
-from bringup.kernel.records import Action, Kind, Mark, Outcome, Step, Verdict
+from bringup.kernel.records import Action, Kind, Mark, Outcome, Verdict
 from bringup.kernel.results import REPOSITORY
+from bringup.kernel.run_folder import RunFolder, Seal
 from bringup.report import explain, next_steps, page
+from bringup.report.campaigns import Step
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
 from bringup.report.run_folders import Absent
@@ -34,7 +36,7 @@ def guides(monkeypatch) -> None:
 
 def judged(*verdicts: Verdict, name: str = "run", folder: str = "/nowhere/a run", **run: object) -> Judged:
     opened = a_run("discovery", NODES, gpus=4, name=name, plan={}).model_copy(update=run)
-    return replace(judged_of(*verdicts, run=opened), folder=Path(folder))
+    return judged_of(*verdicts, run=opened, folder=Path(folder))
 
 
 def cards(*runs: Judged) -> list[next_steps.Card]:
@@ -117,7 +119,7 @@ def test_what_follows_from_something_is_no_first_cause():
 
 def test_the_commands_of_a_healthy_page_name_every_folder_and_run_as_pasted():
     real = playbook(1, GPU_CLUSTER)
-    runs = [replace(run, folder=Path(f"/nowhere/run {n}")) for n, run in enumerate(real)]
+    runs = [replace(run, files=RunFolder(Path(f"/nowhere/run {n}"))) for n, run in enumerate(real)]
     [command] = next_steps.commands(gathered(*runs))
     assert shlex.split(command) == [
         "bringup", "profile", "--from", *(f"/nowhere/run {n}" for n in range(len(real))), "-o", "measured.yaml",
@@ -204,9 +206,8 @@ def test_what_only_follows_is_a_line_for_each_reason():
     assert f"not proven, blocked by another gate, or without evidence (20):\n{reason}" in shown
 
 
-def test_a_run_that_is_not_closed_is_said_to_go_on_and_who_knows(tmp_path):
+def test_a_run_that_is_not_closed_is_said_to_go_on_and_who_knows():
     """Its gates were explained one by one, as if something were broken."""
-    going_on = judged(a_verdict(GATE, "n1", Outcome.INCOMPLETE, "nothing"), folder=str(tmp_path), slurm_job_id="7")
+    going_on = judged(a_verdict(GATE, "n1", Outcome.INCOMPLETE, "nothing"), slurm_job_id="7")
     assert "it still runs, or was ended before its end. bringup why 7 says which" in explain.screen(going_on)
-    (tmp_path / "closed.json").write_text("{}")
-    assert "still runs" not in explain.screen(going_on)
+    assert "still runs" not in explain.screen(replace(going_on, seal=Seal()))

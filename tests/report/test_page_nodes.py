@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bringup.kernel.judge import Judged
 from bringup.kernel.records import Action, Observation, Outcome, Verdict
+from bringup.kernel.run_folder import RunFolder
 from bringup.report import bundle, fleet, links, page, system
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from loops import for_each
@@ -124,7 +125,7 @@ def with_evidence(folder: Path) -> Judged:
     (folder / "link").symlink_to("/etc/hostname")
     (folder / "notes.txt").write_text("what the run did not write")
     bad = a_verdict(GATE, "n1", evidence="raw/gone.jsonl:3")
-    return replace(judged(a_verdict(GATE, "n0", Outcome.PASS), bad), folder=folder)
+    return replace(judged(a_verdict(GATE, "n0", Outcome.PASS), bad), files=RunFolder(folder))
 
 
 def addresses(text: str) -> list[str]:

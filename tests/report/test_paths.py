@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from bringup.cli import main
 from bringup.kernel import results
-from bringup.kernel.records import Outcome, Playbook, Step, read_record, write_record
+from bringup.kernel.errors import RunError
+from bringup.kernel.records import Outcome, read_record, write_record
 from bringup.report import collection, run_folders, text
+from bringup.report.campaigns import Playbook, Step
 from loops import for_each
 from runs_for_tests import discovery, lose_a_gpu
 from trained_runs import run_of
@@ -158,7 +160,7 @@ def test_a_recorded_folder_that_is_no_run_near_a_playbook_is_absent(trees, tmp_p
         copied_with_runs(copy, sent, is_inside=False, parts_left_out=2)
     step = Step(phase="smoke", folder=recorded, outcome=Outcome.PASS, blocks=False, seconds=1)
     for playbook in (here, sent):
-        with pytest.raises(results.RunError):
+        with pytest.raises(RunError):
             run_folders.step_folder(playbook, step)
 
 

@@ -14,11 +14,12 @@ from xml.etree import ElementTree
 
 from bringup.cli import main
 from bringup.kernel.judge import Judged
-from bringup.kernel.records import NotApplicable, Observation, Outcome, Playbook, Step, Verdict, write_record
+from bringup.kernel.records import NotApplicable, Observation, Outcome, Verdict, write_record
+from bringup.kernel.run_folder import RunFolder
 from bringup.report import page, render
+from bringup.report.campaigns import Playbook, Step
 from bringup.report.run_folders import Absent
-from bringup.training.records.folder import TrainingRecords
-from factory import a_run, a_verdict, gathered, judged_of
+from factory import a_run, a_verdict, gathered, judged_of, records_in
 from runs_for_tests import FIXTURES, discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00"""
@@ -161,7 +162,7 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
     def trained(name: str, evidence: Outcome = Outcome.PASS) -> Judged:
         whole = {"run.closed": Outcome.PASS, "run.evidence": evidence, "train.strategy": Outcome.PASS}
         made = judged(*(verdict(gate, "job", outcome) for gate, outcome in whole.items()), phase=name, name=name)
-        return replace(made, folder=tmp_path / name, training=TrainingRecords(tmp_path / name))
+        return replace(made, files=RunFolder(tmp_path / name), training=records_in(tmp_path / name))
 
     parsed_page = Page(page.render(gathered(*map(trained, names))))
     assert "tokens/s/rank" in parsed_page.words

@@ -1,10 +1,9 @@
 """The screen of a phase: what has one reason is one line."""
 
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-from bringup.kernel import judge, results
+from bringup.kernel import judge
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Kind, NotApplicable, Outcome, Run, SiteUsed, Value, Verdict
@@ -18,8 +17,7 @@ CLOSED_LOG = "not found out: the kernel log cannot be read: Operation not permit
 
 
 def screen(*verdicts: Verdict) -> str:
-    judged = judged_of(*verdicts, run=a_run("smoke"))
-    return view.screen(Path("/x"), judged.run, judged.verdicts)
+    return view.screen(judged_of(*verdicts, run=a_run("smoke")))
 
 
 def test_numbers_without_a_limit_are_on_the_screen_with_what_they_are():
@@ -41,10 +39,9 @@ def test_a_dead_node_is_one_line_on_the_screen_and_the_report_lists_all_that_is_
         path = folder / f"raw/{name}.jsonl"
         path.write_text("".join(line for line in path.read_text().splitlines(True) if '"at": "n0"' in line))
     judged = judge.judge_folder(reseal(folder))
-    run, verdicts = results.load(folder), judged.verdicts
-    missing = [v for v in verdicts.verdicts if v.subject == "n1" and v.cause == "no evidence arrived"]
+    missing = [v for v in judged.verdicts.verdicts if v.subject == "n1" and v.cause == "no evidence arrived"]
     assert len(missing) > 10
-    shown = view.screen(folder, run, verdicts)
+    shown = view.screen(judged)
     assert f"[n1]: no evidence arrived ({len(missing)} gates: {missing[0].gate}, " in shown
     assert shown.count("no evidence arrived") == 1
     [line] = [line for line in document.run(judged).splitlines() if "INCOMPLETE n1: no evidence arrived: " in line]
@@ -119,12 +116,12 @@ def test_a_phase_that_passed_shows_its_numbers_and_the_command_of_the_next_phase
     gate, passed = "nccl.all_reduce.busbw", {"outcome": Outcome.PASS, "limit": 80}
     verdicts = [a_verdict(gate, on, value=value, **passed).model_copy(update={"at": "8GiB"}) for on, value in scales]
     passed = judged_of(*verdicts, run=a_run("nccl_scaling", ["n0", "n1"]))
-    shown = view.screen(Path("/x"), passed.run, passed.verdicts)
+    shown = view.screen(passed)
     assert "\n  measured: all_reduce 94 GB/s at 8GiB on 2-nodes, floor 80\n" in shown
     assert "\n  next: sbatch --nodes=2 infrastructure-validation/scripts/nccl_pairwise.sbatch\n" in shown
     slow = [verdict.model_copy(update={"outcome": Outcome.FAIL}) for verdict in verdicts]
     failed = judged_of(*slow, run=a_run("nccl_scaling", ["n0", "n1"]))
-    says = view.screen(Path("/x"), failed.run, failed.verdicts)
+    says = view.screen(failed)
     assert "measured: " not in says
     assert "next: " not in says
 
@@ -138,7 +135,7 @@ def test_a_phase_that_passed_shows_its_numbers_and_the_command_of_the_next_phase
 )
 def test_the_next_phase_is_one_that_these_nodes_can_run(phase, nodes, command):
     run = a_run(phase, [f"n{number}" for number in range(nodes)])
-    assert view.View(run, judged_of(a_verdict(outcome=Outcome.PASS), run=run).verdicts).next.startswith(command)
+    assert view.View(judged_of(a_verdict(outcome=Outcome.PASS), run=run)).next.startswith(command)
 
 
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
@@ -159,8 +156,7 @@ def test_what_is_not_applicable_takes_one_line_however_many_reasons_there_are():
     many = "  not applicable: 3 checks; the report says why"
     for gates, expected in (("ab", "  not applicable: no GPU: a, b"), ("abc", many)):
         entries = [NotApplicable(gate=gate, reason=given[gate]) for gate in gates]
-        verdicts = judged_of(a_verdict(), not_applicable=tuple(entries)).verdicts
-        shown = view.screen(Path("/x"), a_run("smoke"), verdicts).splitlines()
+        shown = view.screen(judged_of(a_verdict(), not_applicable=tuple(entries))).splitlines()
         assert [line for line in shown if "not applicable" in line] == [expected]
 
 
@@ -234,11 +230,11 @@ def test_what_was_not_judged_gives_its_reason_first_and_nothing_that_was_not_see
 def test_all_outputs_say_the_same_sentence(tmp_path: Path):
     bad = judged(ECC, "n0", 2, why="GPU-3")
     run = a_run(plan={ECC: ["n0"]})
-    whole = replace(judged_of(bad, run=run), folder=tmp_path)
+    whole = judged_of(bad, run=run, folder=tmp_path)
     collection = gathered(whole)
     cases = xml.fromstring(junit(collection))
     outputs = {
-        "screen": view.screen(tmp_path, run, whole.verdicts),
+        "screen": view.screen(whole),
         "report.md": document.run(whole),
         "explain": explain.screen(whole),
         "page": page.render(collection),
@@ -266,7 +262,7 @@ def run_at(site: SiteUsed | None) -> Run:
 
 def test_the_screen_the_report_and_the_page_name_it_in_one_line():
     judged = judged_of(a_verdict(), run=run_at(SITE))
-    screen = view.screen(Path("/x"), judged.run, judged.verdicts).splitlines()
+    screen = view.screen(judged).splitlines()
     assert "  site: lab; not as its file says: partition main" in screen
     [line] = [line for line in document.run(judged).splitlines() if line.startswith("| site ")]
     assert line.endswith(f" | {text.escaped(WORDS)} |")
@@ -279,7 +275,7 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
 
 def test_without_one_no_report_speaks_of_a_site():
     judged = judged_of(a_verdict(), run=run_at(None))
-    screen, collection = view.screen(Path("/x"), judged.run, judged.verdicts), gathered(judged)
+    screen, collection = view.screen(judged), gathered(judged)
     documents = f"{screen}{document.run(judged)}{page.render(collection)}{document.playbook(collection)}"
     assert "site" not in documents.lower()
 
@@ -287,6 +283,6 @@ def test_without_one_no_report_speaks_of_a_site():
 def test_markup_in_a_site_file_is_text():
     bad = SITE.model_copy(update={"name": "<b>|x\x1b[31m", "says": {"partition": "<script>"}})
     judged = judged_of(a_verdict(), run=run_at(bad))
-    assert "\x1b" not in view.screen(Path("/x"), judged.run, judged.verdicts)
+    assert "\x1b" not in view.screen(judged)
     assert "<script>" not in document.run(judged)
     assert page.render(gathered(judged)).count("<script>") == 1  # our search

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from bringup.kernel.facts.run_folder import read_run
+from bringup.kernel.facts.observations import of_run
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Outcome, grouped
@@ -19,7 +19,7 @@ from bringup.report.training.chapters import NOT_RECORDED
 from bringup.report.trainings import layout
 from bringup.training.records import CollectiveTime, Communication, Memory, RunArgs, TrainMetrics
 from bringup.training.records.folder import TrainingRecords
-from factory import a_run, a_verdict, gathered, judged_of, observed
+from factory import a_run, a_verdict, gathered, judged_of, observed, records_in, the_folder
 from trained_runs import RECORDS, run_of
 
 TITLES = [
@@ -42,8 +42,9 @@ def a_training(stem: str, folder: Path | None = None, **outcomes: Outcome) -> Ju
     judged = judged_of(
         *(a_verdict(gate, "job", outcome) for gate, outcome in whole.items()),
         run=a_run(stem, ["n0", "n1"] if stem.endswith("2node") else ["n0"], name=stem),
+        folder=folder or RECORDS / stem,
     )
-    return replace(judged, folder=folder or RECORDS / stem, training=TrainingRecords(RECORDS / stem))
+    return replace(judged, training=records_in(RECORDS / stem))
 
 
 def lines(*judged: Judged) -> dict[str, dict[str, list[str]]]:
@@ -138,7 +139,7 @@ def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp
     (folder / "raw/inspector").mkdir(parents=True)
     (folder / "raw/inspector/n0-pid1.log").write_text(sample)
     run = a_training("run_fsdp_2node")
-    parsed, _ = read_run(folder, run.run, TrainingRecords(folder), None)
+    parsed, _ = of_run(the_folder(folder, run.run), records_in(folder))
     chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Metrics"]
     assert chapter_lines["bus bandwidth by NCCL's Inspector"] == [
         "all_reduce 485 GB/s, 8 ranks on 1 node (16,384 MiB, 1 call); "

@@ -7,7 +7,8 @@ import pytest
 from bringup.kernel import results
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Outcome, Playbook, Step, write_record
+from bringup.kernel.records import Outcome, write_record
+from bringup.report.campaigns import Playbook, Step
 from bringup.run import at_work, playbook
 from factory import a_run
 

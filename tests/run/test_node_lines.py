@@ -150,7 +150,7 @@ def test_there_is_no_line_unless_the_evidence_is_whole_of_here_and_of_this_boot(
 )
 def test_evidence_holds_for_a_day(run: Path, hours: float, holds: bool, words: str):
     now = datetime.now(UTC) + timedelta(hours=hours)
-    output = "\n".join(node_lines.lines([judge_folder(run)], node_lines.ask(), now))
+    output = "\n".join(node_lines.lines([judge_folder(run)], now))
     assert (DRAIN in output) is holds
     assert words in output
 

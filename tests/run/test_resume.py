@@ -7,10 +7,12 @@ from bringup.kernel import judge, results
 from bringup.kernel.errors import RunError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Outcome, Playbook, Step, write_record
-from bringup.kernel.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY, load
+from bringup.kernel.records import Outcome, write_record
+from bringup.kernel.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers.known import signs
 from bringup.report import explain
+from bringup.report.campaigns import Playbook, Step
 from bringup.run import open as opening
 from bringup.run import playbook as playbooks
 from bringup.run.launch import newest_attempt
@@ -91,7 +93,7 @@ def test_what_a_screen_repeats_of_a_steps_log_is_counted_once_and_shown_there(tm
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     for name in ("raw/launch.log", BATCH_LOG):
         (folder / name).write_text(line)
-    [seen] = [sign for sign in signs.in_run(folder, load(folder)) if "memory" in sign.signature]
+    [seen] = [sign for sign in signs.in_run(RunFolder(folder)) if "memory" in sign.signature]
     assert (seen.evidence, seen.count) == ("raw/launch.log:1", 1)
 
 

@@ -18,8 +18,10 @@ from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.subjects import nodes_of
-from bringup.kernel.records import Closed, Outcome, Playbook, read_record
-from bringup.kernel.results import PLAYBOOK, PLAYBOOKS, Seal
+from bringup.kernel.records import Closed, Outcome, read_record
+from bringup.kernel.results import PLAYBOOK, PLAYBOOKS
+from bringup.kernel.run_folder import Seal
+from bringup.report.campaigns import Playbook
 from bringup.report.collection import Collection
 from bringup.run import playbook
 from bringup.soak import counted, drift, rotations

@@ -15,8 +15,9 @@ from bringup.kernel import results as runs
 from bringup.kernel.errors import RunError, UsageError
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Outcome, Sweep, SweepRow, read_record, write_record
+from bringup.kernel.records import Outcome, read_record, write_record
 from bringup.report import run_folders
+from bringup.report.campaigns import Sweep, SweepRow
 from bringup.training import fields as plan
 from bringup.training.comparison.entries import Entry
 from bringup.training.records import RunArgs

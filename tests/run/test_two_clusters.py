@@ -12,8 +12,9 @@ from bringup.kernel import results
 from bringup.kernel.errors import CannotStart, NotComparable
 from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.records import Outcome, Run, SlurmCluster, Step
+from bringup.kernel.records import Outcome, Run, SlurmCluster
 from bringup.report import collection
+from bringup.report.campaigns import Step
 from bringup.run import auto_profile, playbook, slurm
 from bringup.training.records import REFERENCE_METRICS
 from factory import a_run, a_verdict, an_entry, judged_of

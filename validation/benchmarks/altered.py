@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 from bringup.kernel import results
+from bringup.kernel.run_folder import RunFolder
 
 GROUPS = 4  # of quantities: what is judged after another gate is altered without it, too
 WAYS = (*(f"{way}-{group}" for way in ("more", "less") for group in range(GROUPS)), "unknown", "silent")
@@ -37,7 +38,7 @@ def alter(run: Path, way: str) -> None:
         fields = json.loads(metrics.read_text())
         metrics.write_text(json.dumps({name: moved(name, value, way, None) for name, value in fields.items()}))
     closed = run / results.CLOSED
-    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
+    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": RunFolder(run).checksums()}))
 
 
 def altered(line: str, way: str, nodes: list[str]) -> str | None:

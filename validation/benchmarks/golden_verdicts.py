@@ -155,7 +155,7 @@ def add_run(golden: Golden, run: str, judged: Judged) -> None:
     }
     golden.words[f"{run} report"] = document.run(judged)
     golden.words[f"{run} notes"] = "\n".join(verdicts.notes)
-    golden.words[f"{run} screen"] = view.screen(judged.folder, judged.run, verdicts)
+    golden.words[f"{run} screen"] = view.screen(judged)
     golden.words[f"{run} explain"] = explain.screen(judged)
 
 

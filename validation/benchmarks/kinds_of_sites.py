@@ -24,9 +24,10 @@ from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError, RecordError, RunError
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import DrillResult, Outcome, Playbook, Verdict, read_record, write_text
+from bringup.kernel.records import Outcome, Verdict, read_record, write_text
 from bringup.report import terminal
 from bringup.report import text as report
+from bringup.report.campaigns import DrillResult, Playbook
 from bringup.run import open as opening
 
 DRILLED = ("gpu-missing", "two-tasks-one-gpu", "wrong-value")  # of discovery, smoke and the collectives

@@ -21,14 +21,14 @@ DOMAINS = {
 
 RISES, SETTING = "bringup.domains.load:rises", "bringup.domains.slurm:setting"
 TRAINING = "bringup.training.records.folder:TrainingRecords"
-OF_TRAINING, OF_EVIDENCE = "bringup.training.domain.records:of_folder", "bringup.domains.provenance:of_folder"
+OF_TRAINING, OF_EVIDENCE = "bringup.training.domain.records:of_training", "bringup.domains.provenance:of_folder"
 """Facts from other files than those of raw/. The second one compares the checksums of what was read."""
 
 NUMBERS = "bringup.domains.auto:of_run"
 CAUSES = "bringup.domains.blame:blame"
 FIRST_ERROR = "bringup.domains.nccl:first_error"
 NAMES, NAMED = "bringup.domains.gpu_names:names_of", "bringup.domains.gpu_names:named"
-XIDS = "bringup.readers.known.xid"
+XIDS, EXIT_CODES = "bringup.readers.known.xid", "bringup.readers.known.exit_codes:EXIT_CODES"
 SIGNATURES = "bringup.readers.known.signatures:SIGNATURES"
 SIGNS = "bringup.readers.known.signs:in_run"
 DRILLED, DRILLS_ANSWER = "bringup.drill.evidence:drilled", "bringup.drill.evidence:diagnosable"

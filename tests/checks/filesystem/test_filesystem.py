@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import folders
+from bringup.kernel.facts.observations import derive
 from bringup.kernel.facts.parser_result import Parsed, Seen
-from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.plan import rounds
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import SiteUsed, Value

@@ -5,7 +5,7 @@ import compute
 import pytest
 import torch
 from bringup.kernel.facts.fold import ABSENT
-from bringup.kernel.facts.run_folder import function
+from bringup.kernel.facts.observations import function
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import GATES, of_phase
 from bringup.kernel.records import NotApplicable, Value, Verdict

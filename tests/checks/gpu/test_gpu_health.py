@@ -10,8 +10,8 @@ import nvml
 import pynvml
 import smi
 from bringup.kernel import judge
+from bringup.kernel.facts.observations import derive
 from bringup.kernel.facts.parser_result import Parsed, Seen
-from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.records import Outcome, Verdict
 from loops import for_each
 from nvml_for_tests import Driver, driver_of

@@ -1,8 +1,8 @@
 """What follows from what collectives measured."""
 
 from bringup.kernel import judge
+from bringup.kernel.facts.observations import derive
 from bringup.kernel.facts.parser_result import Parsed, Seen
-from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.plan import profile
 from bringup.kernel.records import Observation, Value
 from bringup.readers import srun

@@ -13,15 +13,15 @@ import progress
 import pytest
 from bringup.cli import for_scripts
 from bringup.kernel.facts import facts as facts_file
+from bringup.kernel.facts.observations import derive
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import read_raw
-from bringup.kernel.facts.run_folder import derive
 from bringup.kernel.plan.subjects import scale_of_file
 from bringup.kernel.plan.variants import LOG, VARIANTS
 from bringup.kernel.records import Outcome, Verdict
 from bringup.readers import nccl_variant
 from bringup.readers.curve import curves
-from factory import a_run
+from factory import a_run, the_folder
 from facts import Facts
 from loops import for_each
 from probing import told_by
@@ -75,7 +75,7 @@ def played(place: Path, variant: str, nodes: int = 1, **state: str) -> Parsed:
 
 
 def read(folder: Path, nodes: int = 1) -> Parsed:
-    return read_raw(folder, a_run("nccl_scaling", [f"n{n}" for n in range(nodes)], gpus=GPUS, profile=H100))
+    return read_raw(the_folder(folder, a_run("nccl_scaling", [f"n{n}" for n in range(nodes)], gpus=GPUS, profile=H100)))
 
 
 def of_variant(parsed: Parsed, variant: str, nodes: int = 1) -> tuple[Verdict, Verdict]:

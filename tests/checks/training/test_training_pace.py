@@ -10,7 +10,7 @@ from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Verdict
 from bringup.training.domain import records as measured
 from bringup.training.records import REFERENCE_ARGS, REFERENCE_METRICS
-from bringup.training.records.folder import TrainingRecords
+from factory import records_in
 from loops import for_each
 from recipe import results
 from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, failing, opened, reseal
@@ -149,7 +149,7 @@ AGREE = "train.records.agree"
 
 @for_each(*STEMS)
 def test_recorded_trainings_agree_with_themselves(stem):
-    records = TrainingRecords(RECORDS / stem)
+    records = records_in(RECORDS / stem)
     assert list(measured.contradictions(records.args, records.metrics)) == []
 
 
@@ -157,7 +157,7 @@ def test_recorded_trainings_agree_with_themselves(stem):
 @for_each(1000, 1.05, 0.5)
 def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_nothing(tmp_path_factory, factor):
     run = run_of("run_fsdp_2node", tmp_path_factory.mktemp("run"))
-    metrics = TrainingRecords(run).metrics
+    metrics = records_in(run).metrics
     names = ("tokens_per_s", "tokens_per_s_per_rank")
     change(run, "metrics.json", **{name: getattr(metrics, name) * factor for name in names})
     verdict = bad(reseal(run))[AGREE, "job"]
@@ -188,13 +188,13 @@ def test_each_number_is_held_by_the_others(tmp_path_factory, file, field, change
     run = run_of("run_fsdp_2node", tmp_path_factory.mktemp("run"))
     now = json.loads((run / file).read_text())[field]
     change(run, file, **{field: changed(now) if callable(changed) else changed})
-    records = TrainingRecords(run)
+    records = records_in(run)
     assert any(says in sentence for sentence in measured.contradictions(records.args, records.metrics))
 
 
 def test_a_host_that_is_ahead_of_its_gpu_contradicts_nothing():
     """A GPU's events time the steps; the host asked for the next two before this one ended."""
-    records = TrainingRecords(RECORDS / "run_ddp_2node")
+    records = records_in(RECORDS / "run_ddp_2node")
     metrics = records.metrics
     step_s, begin = sum(metrics.steps_s) / len(metrics.steps_s), metrics.steps_unix_s[0]
     last = len(metrics.steps_unix_s) - 1

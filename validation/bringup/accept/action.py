@@ -16,7 +16,8 @@ from bringup.kernel.errors import BringupError, RecordError, RunError, UsageErro
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.profile_text import text_of
 from bringup.kernel.records import parse_record, read_record_text, write_record, write_text
-from bringup.kernel.results import REPOSITORY, Seal, sha256
+from bringup.kernel.results import REPOSITORY, sha256
+from bringup.kernel.run_folder import Seal
 from bringup.report import collection, outputs, text
 from bringup.report.render import render
 from bringup.run import open as opening

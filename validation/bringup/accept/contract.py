@@ -18,7 +18,7 @@ from bringup.kernel.facts import hostlist
 from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.catalogue import GATES, proving
 from bringup.kernel.plan.claims import CLAIMS
-from bringup.kernel.plan.own import PREFIX
+from bringup.kernel.plan.gate import OF_SITE
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import Rule
 from bringup.kernel.records import Name, Record, RunName, Value, Versioned
@@ -55,7 +55,7 @@ class Line(Record):
             raise ValueError("phase and unit are of a fact")
         claims = [claim.id for claim in CLAIMS]
         unknown: list[tuple[str, list[str], Iterable[str]]] = [
-            ("check", [each for each in self.checks if not each.startswith(PREFIX) and not _matching(each)], GATES),
+            ("check", [each for each in self.checks if not each.startswith(OF_SITE) and not _matching(each)], GATES),
             ("statement", [each for each in self.statements if each not in claims], claims),
             ("phase", [self.phase] if self.phase and self.phase not in PHASES else [], PHASES),
         ]

@@ -18,6 +18,7 @@ from bringup.kernel.facts import hostlist
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan import rounds, subjects, variants
 from bringup.kernel.records import Outcome
+from bringup.kernel.run_folder import RunFolder
 from bringup.run import nodes as choice
 from bringup.run import site as at_site
 from bringup.run import waiting
@@ -174,7 +175,7 @@ def do_open(arguments: argparse.Namespace) -> int:
         whole_nodes=arguments.whole_nodes,
         site=site,
     )
-    planned = " ".join(results.load(folder).planned)
+    planned = " ".join(RunFolder(folder).run.planned)
     assignments = [f"RUN_DIR={shlex.quote(str(folder))}", f"PLANNED={shlex.quote(planned)}"]
     print("\n".join([*assignments, *at_site.assignments(site, phase, folder)]))
     return 0

@@ -52,7 +52,7 @@ def do_judge(arguments: argparse.Namespace) -> int:
     return CANNOT_TELL if unsigned else worst(outcomes).exit_code
 
 
-def _report_absent(runs: run_folders.RunFolders) -> None:
+def _report_absent(runs: run_folders.NamedRuns) -> None:
     """Print what a playbook had planned and is not there: it counts."""
     for absent in runs.absent:
         title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase

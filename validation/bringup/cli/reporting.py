@@ -45,7 +45,7 @@ def do_report(arguments: argparse.Namespace) -> int:
         outputs.write(output, render(_links_from(output.path)) if name in _LINKED else render())
         if not output.is_standard_output:
             print(f"written: {text.shown_path(output.path)}", file=stream)
-    for line in node_lines.lines(gathered.judged, node_lines.ask(), datetime.now(timezone.utc)):
+    for line in node_lines.lines(gathered.judged, datetime.now(timezone.utc)):
         print(line, file=stream)
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
     print(text.wrapped(f"{text.headline(gathered.headline)}; {counted(gathered.judged)}{not_run}"), file=stream)

@@ -18,9 +18,10 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES, Phase
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import Outcome, Sweep, SweepRow, SweepRun, read_record, worst, write_record, write_text
+from bringup.kernel.records import Outcome, read_record, worst, write_record, write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.report import run_folders, terminal, text
+from bringup.report.campaigns import Sweep, SweepRow, SweepRun
 from bringup.report.render import render
 from bringup.run import open as opening
 from bringup.run import partitions, slurm

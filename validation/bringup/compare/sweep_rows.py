@@ -12,7 +12,8 @@ from typing import Literal
 
 from bringup.compare import noise
 from bringup.kernel.plan.phases import NODES
-from bringup.kernel.records import Outcome, SweepRow, worst
+from bringup.kernel.records import Outcome, worst
+from bringup.report.campaigns import SweepRow
 from bringup.training.comparison.entries import TOKENS_PER_S, Entry
 from bringup.training.comparison.sidebyside import number, row_of
 from bringup.training.fields import Settings, as_requested, label

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 
 from bringup.drill.catalogue import Command, Drill
-from bringup.kernel.records import DrillReport, DrillResult, grouped
+from bringup.kernel.records import grouped
+from bringup.report.campaigns import DrillReport, DrillResult
 from bringup.report.render import render
 
 OF_A_NODE = ("on", "gpu", "port")  # commands of the local cluster that alter the node behind them

@@ -12,8 +12,9 @@ from bringup.kernel.errors import BringupError
 from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan import stand_ins
-from bringup.kernel.records import DrillReport, DrillResult, Mark, Outcome, Run, read_record
+from bringup.kernel.records import Mark, Outcome, Run, read_record
 from bringup.kernel.results import DRILLS
+from bringup.report.campaigns import DrillReport, DrillResult
 
 DAYS = 90  # that may lie between a drill and the runs beside it: a cluster changes
 NAMED = 3  # drills

@@ -20,9 +20,10 @@ from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError, RecordError, RunError
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import DrillResult, Outcome, Value, Verdict, Verdicts, read_record
+from bringup.kernel.records import Outcome, Value, Verdict, Verdicts, read_record
 from bringup.report import text as report
 from bringup.report import view
+from bringup.report.campaigns import DrillResult
 
 _ONE_AT_A_TIME = threading.Lock()
 

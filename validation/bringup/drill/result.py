@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from bringup.drill import everywhere
 from bringup.drill.catalogue import Drill
-from bringup.kernel.records import DrillReport, DrillResult, grouped
+from bringup.kernel.records import grouped
 from bringup.report import text as report
+from bringup.report.campaigns import DrillReport, DrillResult
 from bringup.report.render import render
 
 

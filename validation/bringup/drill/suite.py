@@ -24,10 +24,11 @@ from bringup.kernel.plan import own
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import DrillReport, DrillResult, read_record, write_record, write_text
+from bringup.kernel.records import read_record, write_record, write_text
 from bringup.readers.node_states import Node
 from bringup.report import terminal
 from bringup.report import text as report
+from bringup.report.campaigns import DrillReport, DrillResult
 from bringup.run import open as opening
 from bringup.run import site_file as sites
 from bringup.run import slurm

@@ -2,20 +2,14 @@
 
 import glob
 import hashlib
-import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.kernel.errors import FileError, RecordError, RunError
-from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan.phases import PHASES, Phase
-from bringup.kernel.records import Closed, Observations, Run, Verdicts, files
-from bringup.kernel.records.base import parse_record, read_record, read_record_text, write_record, write_text
+from bringup.kernel.plan.phases import Phase
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-RUN, CLOSED, PROFILE = "run.json", "closed.json", "profile.yaml"
+RUN, CLOSED, PROFILE, RAW = "run.json", "closed.json", "profile.yaml", "raw"
 SIGNATURE = ".sig"  # what the name of a signature adds to that of its file: closed.json.sig
 SITE = "site.yaml"  # only where a site file was used
 OWN_CHECKS = "own_checks.json"  # only where it names checks of its own: as they were planned
@@ -70,81 +64,6 @@ def attempts(phase: Phase, name: str) -> list[Path]:
     return [path for _, _, path in sorted(numbered)]
 
 
-@dataclass(frozen=True)
-class Seal:
-    """The content of closed.json, read once: the signature is verified for the bytes that were judged."""
-
-    content: str = ""
-    closed: Closed | None = None
-    why: str | None = None  # closed.json is there and cannot be read
-
-
-def read_seal(folder: Path) -> Seal | None:
-    """Read closed.json; None: there is none."""
-    path = folder / CLOSED
-    if not os.path.lexists(path):
-        return None
-    try:
-        content = read_record_text(path, Closed)
-        return Seal(content, parse_record(path, content, Closed))
-    except RecordError as error:
-        return Seal(why=str(error).replace(f"{folder}/", ""))
-
-
-def checksums(folder: Path) -> dict[str, str]:
-    """Return checksums of all evidence: the plan, the site and its checks, raw/, and training's records. The profile's
-    checksum is in the plan; closed.json holds the checksums, and its signature comes after it. For a file that cannot
-    be read: UNREADABLE and the reason.
-
-    They show a change to who does not expect one. Who may write to the folder can make them anew: only a signature
-    shows that (run/signature.py)."""
-    records = [folder / name for name in (RUN, SITE, OWN_CHECKS, RUN_ARGS, METRICS)]
-    paths, _ = files.below(folder / "raw")
-    digests = {path.relative_to(folder).as_posix(): _digest(path, folder) for path in (*records, *paths)}
-    return {name: digest for name, digest in digests.items() if digest is not None}
-
-
-def _digest(path: Path, folder: Path) -> str | None:
-    """Return the digest of a file. None: not a regular file."""
-    try:
-        return files.checksum(path, folder)
-    except (FileNotFoundError, files.NotAFile):
-        return None
-    except OSError as error:
-        return f"{UNREADABLE}{error.strerror}"
-
-
-def load(folder: Path) -> Run:
-    """Load a run from its folder. Raises RunError when the folder is not a run's."""
-    try:
-        (folder / RUN).lstat()
-        run = read_record(folder / RUN, Run)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"{folder}: not a results folder (no {RUN}); `bringup runs` lists what there is") from None
-    except OSError as error:
-        raise RunError(f"{folder}: cannot be read ({error.strerror}); read it as its owner") from error
-    except RecordError as error:
-        raise RunError(str(error)) from error
-    if run.phase not in PHASES:
-        raise RunError(f"{folder / RUN}: phase {run.phase!r} is unknown to this version; it knows {', '.join(PHASES)}")
-    return run
-
-
-def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
-    """Load the expectations the run was opened with. Raises FileError."""
-    path = folder / PROFILE
-    try:
-        text = files.read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
-    try:
-        if sha256(text) != (load(folder) if run is None else run).profile_sha256:
-            raise FileError(f"{path}: changed since the run was opened")
-        return profiles.parse(text, str(path), strict=False)
-    except FileError as error:
-        raise FileError(f"{error}; judge it with --profile NAME") from error
-
-
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -155,10 +74,3 @@ def holds(folder: Path, record: str) -> bool:
         return (folder / record).is_file()
     except OSError:
         return False
-
-
-def save_judgement(folder: Path, observations: Observations, verdicts: Verdicts, report: str) -> None:
-    """Write the derived files; every judgement rebuilds them."""
-    write_record(folder / OBSERVATIONS, observations, replace=True)
-    write_record(folder / VERDICTS, verdicts, replace=True)
-    write_text(folder / REPORT, report, replace=True)

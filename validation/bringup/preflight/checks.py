@@ -21,10 +21,11 @@ from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.plan.rules import FLEET
-from bringup.kernel.records import Kind, LeftOut, Outcome, Verdict, grouped
+from bringup.kernel.records import Kind, Outcome, Verdict, grouped
 from bringup.preflight.allocation import Allocation
 from bringup.preflight.records import PreflightLook
 from bringup.report import text, write
+from bringup.report.campaigns import LeftOut
 from bringup.run import open as opening
 from bringup.run import site as at_site
 from bringup.run import slurm, waiting

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from bringup.kernel import results as runs
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, UsageError
-from bringup.kernel.records import LeftOut, Outcome, write_record, write_text
+from bringup.kernel.records import Outcome, write_record, write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.preflight import allocation as allocations
 from bringup.preflight import checks, command
 from bringup.preflight.checks import Request, Setting, Tell
 from bringup.preflight.records import Preflight, PreflightAttempt, PreflightLook
 from bringup.report import text
+from bringup.report.campaigns import LeftOut
 from bringup.run import open as opening
 from bringup.run import waiting
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from bringup.kernel.records.base import Moment, Name, NonNegative, Record, RunName, Versioned
-from bringup.kernel.records.campaign import LeftOut
+from bringup.report.campaigns import LeftOut
 
 
 class PreflightLook(Record):

@@ -1,19 +1,19 @@
 """Which file of raw/ is read by what: one table, and the logs of NCCL, whose files are read together."""
 
-import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import cast
 
 from bringup import registry
 from bringup.kernel.facts import facts, speakers
 from bringup.kernel.facts.parser_result import Parsed, Seen
-from bringup.kernel.facts.reading import RAW, File, Reader, read_text
+from bringup.kernel.facts.reading import File, Reader, read_text
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
 from bringup.kernel.plan.variants import COLLECTIVE, VARIANTS
 from bringup.kernel.records import Run
+from bringup.kernel.results import RAW
+from bringup.kernel.run_folder import RunFolder
 
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see scale_of_file
 _RANK = r"rank(?P<rank>\d{1,9})"
@@ -85,15 +85,16 @@ def _bad_exit(file: File) -> Parsed:
 def _samples(file: File) -> Parsed:
     """Read the samples of the monitor. In a training, GPUs under load count in the measured steps of their node."""
     text, refused = _believed(file, "monitor")
-    is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.path.parent)
+    is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.folder)
     steps = (file.steps or {}) if is_training else None
     return _read("monitor:parse", text, file.where, seconds, "train" if is_training else "nccl", steps).add(refused)
 
 
-def _step_seconds(raw: Path) -> float | None:
+def _step_seconds(folder: RunFolder) -> float | None:
     """Duration of the watched step in s, written by the phase script."""
-    for path in sorted(raw.glob("*.seconds")):
-        text = (read_text(Parsed(), path, "") or "").strip()
+    for name in folder.raw.files:
+        is_it = re.fullmatch(rf"{RAW}/[^/]+\.seconds", name) is not None
+        text = ((read_text(Parsed(), folder, name) if is_it else None) or "").strip()
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
             return float(text)
     return None
@@ -169,14 +170,12 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
 # --- files that are read together
 
 
-def _nccl_logs(parsed: Parsed, folder: Path, run: Run) -> None:
+def _nccl_logs(parsed: Parsed, folder: RunFolder) -> None:
     """NCCL's own log files, a folder per scale; gloo writes none."""
-    folders = {logs: re.fullmatch(rf"nccl-{_SCALE}", logs.name) for logs in sorted((folder / RAW).glob("nccl-*"))}
+    folders = _folders(folder, rf"nccl-{_SCALE}")
     observed = Seen(parsed.observations if folders else ())
-    for logs, match in folders.items():
-        if match is None:
-            continue
-        scale, where = scale_of_file(match["scale"]), f"{RAW}/{logs.name}"
+    for where, match in folders.items():
+        scale = scale_of_file(match["scale"])
         reported = {  # nccl-tests count their ranks as well, and write no log here
             quantity: seen.value
             for quantity in ("nccl.backend", "nccl.debug", "nccl.ranks")
@@ -184,7 +183,7 @@ def _nccl_logs(parsed: Parsed, folder: Path, run: Run) -> None:
             if seen.subject == scale and seen.step in ("", f"collectives-{match['scale']}")
         }
         if reported.get("nccl.backend") == "nccl":
-            texts = _logs(parsed, logs)
+            texts = _logs(parsed, folder, where)
             # nccl.HOST.PID.log: two processes of one node are one node
             hosts = {name.rsplit("/", 1)[-1].rsplit(".", 2)[0] for name, text in texts.items() if "NCCL INFO" in text}
             parsed.saw("nccl.log.hosts", scale, len(hosts), "count", where)
@@ -193,27 +192,30 @@ def _nccl_logs(parsed: Parsed, folder: Path, run: Run) -> None:
             parsed.add(_read("nccl_log:parse", texts, where, scale, None if debug is None else str(debug), ranks))
 
 
-def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
+def _variants(parsed: Parsed, folder: RunFolder) -> None:
     """Read a folder of logs per variant of NCCL and scale."""
-    for logs in sorted((folder / RAW).glob("variant_*")):
-        match = re.fullmatch(_VARIANT, logs.name)
-        if match is not None and logs.is_dir():
-            scale, ranks = scale_of_file(match["scale"]), scale_ranks(scale_of_file(match["scale"]), run.ranks_per_node)
-            parsed.add(
-                _read("nccl_variant:parse", _logs(parsed, logs), f"{RAW}/{logs.name}", scale, match["variant"], ranks)
-            )
+    for where, match in _folders(folder, _VARIANT).items():
+        scale, texts = scale_of_file(match["scale"]), _logs(parsed, folder, where)
+        ranks = scale_ranks(scale, folder.run.ranks_per_node)
+        parsed.add(_read("nccl_variant:parse", texts, where, scale, match["variant"], ranks))
 
 
-def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
+def _folders(folder: RunFolder, pattern: str) -> dict[str, re.Match[str]]:
+    """Return the folders of raw/ with such a name."""
+    known = {where: re.fullmatch(f"{RAW}/{pattern}", where) for where in sorted(folder.raw.folders)}
+    return {where: match for where, match in known.items() if match is not None}
+
+
+def _logs(parsed: Parsed, folder: RunFolder, where: str) -> dict[str, str]:
     """Read the logs of a folder, and of its folders of one node each: name below it -> text."""
-    paths = sorted([*folder.glob("*.log"), *folder.glob("*/*.log")])
-    names = [path.relative_to(folder).as_posix() for path in paths]
-    texts = {name: read_text(parsed, folder / name, f"{RAW}/{folder.name}/{name}") for name in names}
-    return {name: text for name, text in texts.items() if text is not None}
+    is_log = re.compile(rf"{re.escape(where)}/(([^/]+/)?[^/]*\.log)")
+    names = {match[1]: name for name in folder.raw.files if (match := is_log.fullmatch(name)) is not None}
+    texts = {below: read_text(parsed, folder, name) for below, name in names.items()}
+    return {below: text for below, text in texts.items() if text is not None}
 
 
-def _inspector(parsed: Parsed, folder: Path, run: Run) -> None:
-    if os.path.isdir(folder / RAW / "inspector"):  # noqa: PTH112  # no error where we may not look: others say that
+def _inspector(parsed: Parsed, folder: RunFolder) -> None:
+    if any(name.startswith(f"{RAW}/inspector/") for name in folder.raw.files):
         registry.called("bringup.readers.nccl_inspector:of_job")(parsed, folder)
 
 

@@ -9,11 +9,10 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bringup.kernel.facts.parser_result import Parsed, lines
 from bringup.kernel.facts.reading import Windows
-from bringup.kernel.records import files
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers import clock
 
 FILE = "raw/monitor.csv"
@@ -52,10 +51,10 @@ class Samples:
     problems: list[str] = field(default_factory=list)
 
 
-def of_run(folder: Path) -> Samples:
+def of_run(folder: RunFolder) -> Samples:
     """Read samples. Empty if there are none, or they cannot be read, which the judge has said in its notes."""
     try:
-        return read(files.read(folder / FILE, folder).text, FILE)
+        return read(folder.read(FILE).text, FILE)
     except OSError:
         return Samples()
 

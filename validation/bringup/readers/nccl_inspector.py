@@ -10,13 +10,12 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
 from bringup.kernel.characters import many
 from bringup.kernel.facts.parser_result import Parsed, lines
-from bringup.kernel.records import files
+from bringup.kernel.run_folder import RunFolder
 
 FOLDER = "raw/inspector"  # training/env.sh
 _MOST_FILES = 16
@@ -47,15 +46,14 @@ _Kind = tuple[str, int, int, int]  # collective, bytes, ranks, nodes
 _Call = tuple[str, int]  # communicator, number of the collective in it
 
 
-def of_job(parsed: Parsed, folder: Path) -> None:
+def of_job(parsed: Parsed, folder: RunFolder) -> None:
     """Read some of the processes' files, evenly chosen, and of each the start: a long training writes gigabytes."""
-    paths, _ = files.below(folder / FOLDER)  # what else stands there read_raw has reported
-    texts = []
-    for path in paths[:: max(1, math.ceil(len(paths) / _MOST_FILES))]:
+    names, texts = [name for name in folder.raw.files if name.startswith(f"{FOLDER}/")], []
+    for name in names[:: max(1, math.ceil(len(names) / _MOST_FILES))]:
         try:
-            texts.append((path.relative_to(folder).as_posix(), files.read(path, folder, _MOST_BYTES).text))
+            texts.append((name, folder.read(name, _MOST_BYTES).text))
         except OSError as error:
-            parsed.note(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
+            parsed.note(f"{name}: cannot be read: {error.strerror}")
     parsed.add(parse(texts))
 
 

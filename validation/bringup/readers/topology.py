@@ -11,9 +11,7 @@ from itertools import takewhile
 
 from bringup.kernel.characters import without_colours
 from bringup.kernel.facts.parser_result import Parsed, lines
-
-NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""From a single PCIe bridge between two devices to the link between sockets (from the table's own legend)."""
+from bringup.readers.known.paths import NEAR_FIRST
 
 _GPU, _NIC = re.compile(r"GPU\d+"), re.compile(r"NIC\d+")
 _OTHER_COLUMNS = ("CPU", "NUMA")  # "CPU Affinity", "NUMA Affinity"; "GPU NUMA ID" stands behind them

@@ -4,17 +4,16 @@ Checkpoints stay where they are: they are large, and no verdict comes from them.
 """
 
 import io
-import os
 import re
-import shutil
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import quote
 
 from bringup.kernel import results
 from bringup.kernel.judge import Judged
 from bringup.kernel.records import files
+from bringup.kernel.run_folder import RunFolder
 from bringup.report import outputs, page
 from bringup.report.collection import Collection
 from bringup.report.links import Links
@@ -33,22 +32,18 @@ def pack(collection: Collection) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(PAGE, page.render(collection, _inside(places)))
         for judged in collection.judged:
-            for path in _files(judged):
-                _pack(archive, path, judged.folder, f"{places[judged.folder]}/{path.relative_to(judged.folder)}")
+            for name in _files(judged):
+                _pack(archive, judged.files, name, f"{places[judged.folder]}/{name}")
         for playbook in collection.playbooks:
             for name in (results.PLAYBOOK, results.REPORT):
                 if files.is_file(playbook / name):
-                    _pack(archive, playbook / name, playbook, f"playbook/{playbook.name}/{name}")
+                    _pack(archive, RunFolder(playbook), name, f"playbook/{playbook.name}/{name}")
     return packed.getvalue()
 
 
-def _pack(archive: zipfile.ZipFile, path: Path, beneath: Path, name: str) -> None:
-    with (
-        files.opened(path, beneath) as fd,
-        os.fdopen(fd, "rb", closefd=False) as source,
-        archive.open(name, "w", force_zip64=True) as target,
-    ):
-        shutil.copyfileobj(source, target)
+def _pack(archive: zipfile.ZipFile, folder: RunFolder, name: str, place: str) -> None:
+    with archive.open(place, "w", force_zip64=True) as target:
+        target.writelines(folder.blocks(name))
 
 
 def _inside(places: dict[Path, str]) -> Links:
@@ -61,16 +56,15 @@ def _inside(places: dict[Path, str]) -> Links:
     return link
 
 
-def _files(judged: Judged) -> Iterator[Path]:
+def _files(judged: Judged) -> Iterator[str]:
     """Yield what a run wrote before it was closed, and what was made of it. Only regular files: a link may lead out."""
     closed = None if judged.seal is None else judged.seal.closed
-    for path in files.below(judged.folder)[0]:
-        name = path.relative_to(judged.folder).as_posix()
+    for name in files.below(judged.folder).files:
         is_ours = name.partition("/")[0] in _PACKED and name.isprintable() and "\\" not in name
         came_later = closed is not None and name.startswith("raw/") and name not in closed.files
-        if is_ours and not came_later and not _lists_environment(path, judged.folder):
-            yield path
+        if is_ours and not came_later and not _lists_environment(judged, name):
+            yield name
 
 
-def _lists_environment(path: Path, beneath: Path) -> bool:
-    return ".json" in path.suffixes and _ENVIRONMENT.search(files.read(path, beneath).data) is not None
+def _lists_environment(judged: Judged, name: str) -> bool:
+    return ".json" in PurePath(name).suffixes and _ENVIRONMENT.search(judged.files.read(name).data) is not None

@@ -16,10 +16,11 @@ from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import Answer, Decision, Headline, Mark, Outcome, Playbook, Verdict, grouped, known, worst
+from bringup.kernel.records import Answer, Decision, Headline, Mark, Outcome, Verdict, grouped, known, worst
 from bringup.registry import DRILLED, called
 from bringup.report import fleet, run_folders
-from bringup.report.run_folders import Absent, RunFolders
+from bringup.report.campaigns import Playbook
+from bringup.report.run_folders import Absent, NamedRuns
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
@@ -28,7 +29,7 @@ NEVER_SEEN = known("never_seen", dict[str, str])
 
 
 @dataclass(frozen=True)
-class Collection(RunFolders):
+class Collection(NamedRuns):
     """The runs of these folders, judged."""
 
     judged: list[Judged] = field(default_factory=list)

@@ -15,7 +15,8 @@ from bringup.kernel.errors import BringupError
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Mark, Observations, Verdicts, read_record
+from bringup.kernel.records import Mark, Observations, Verdicts
+from bringup.kernel.run_folder import RunFolder
 from bringup.report import collectives, drain, figures, fleet, layers, next_steps, run_folders, system, trainings
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
@@ -39,7 +40,7 @@ class Section:
 
     @property
     def asks(self) -> str:
-        return PHASES[self.view.run.phase].asks
+        return PHASES[self.view.judged.run.phase].asks
 
 
 def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
@@ -57,7 +58,7 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
     judged = gathered.judged
     widest = next((each for each in judged if each.run.phase == "nccl_scaling"), None)
     sections = [_section(each, _linked(each, links), each is widest or widest is None) for each in judged]
-    before_training = _in_short([each for each in sections if not PHASES[each.view.run.phase].is_training])
+    before_training = _in_short([each for each in sections if not PHASES[each.view.judged.run.phase].is_training])
     nodes = fleet.nodes(judged)
     reports = [each.folder / results.REPORT for each in judged]
     excluded = {(entry.gate, entry.reason) for each in judged for entry in each.verdicts.not_applicable}
@@ -73,7 +74,7 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
         keep_away=drain.keep_away(judged, nodes),
         sections=before_training,
         steps=[
-            (each.view, gathered.seconds.get(each.view.folder), links(report) if report.is_file() else None)
+            (each.view, gathered.seconds.get(each.view.judged.folder), links(report) if report.is_file() else None)
             for each, report in zip(sections, reports, strict=True)
         ],
         titles={phase.stem: phase.title for phase in PHASES.values()},
@@ -96,7 +97,7 @@ def _rendered(template: str, **parts: Any) -> str:
 
 
 def _section(judged: Judged, pictures: Sequence[tuple[str, str]], has_table: bool = True) -> Section:
-    view = View(judged.run, judged.verdicts, judged.folder, judged.measured)
+    view = View(judged)
     inventory = system.table(judged) if judged.run.phase == "discovery" else []
     return Section(view, next_steps.counted([judged]), pictures, list(view.measured.values()), inventory, has_table)
 
@@ -144,13 +145,13 @@ def beside(judged: Judged) -> list[Judged]:
 
 def _judged_before(folder: Path) -> Judged | None:
     """Load a run as it was judged when it ended. None: it is not there, or cannot be read."""
+    files = RunFolder(folder)
     try:
-        run = results.load(folder)
-        seen = read_record(folder / results.OBSERVATIONS, Observations)
-        verdicts = read_record(folder / results.VERDICTS, Verdicts)
-        profile = results.load_profile(folder, run)
+        run, profile = files.run, files.profile
+        seen = files.record(results.OBSERVATIONS, Observations)
+        verdicts = files.record(results.VERDICTS, Verdicts)
     except (BringupError, OSError):
         return None
-    records = registry.called(registry.TRAINING)(folder) if PHASES[run.phase].is_training else None
+    records = registry.called(registry.TRAINING)(files) if PHASES[run.phase].is_training else None
     trained = records if records is not None and records.are_whole else None
-    return Judged(folder, run, profile, seen.observations, seen.problems, verdicts, trained)
+    return Judged(files, run, profile, seen.observations, seen.problems, verdicts, trained)

@@ -7,17 +7,16 @@ Everything said comes from the verdicts, the signatures and the guides of the ga
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bringup import registry
 from bringup.kernel.facts import hostlist
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import own, subjects
 from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan import subjects
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import QUIET, Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json, grouped
-from bringup.kernel.results import CLOSED, OWN_CHECKS, PROFILE
+from bringup.kernel.records import QUIET, Kind, Outcome, Sign, Verdict, Verdicts, as_json, grouped
+from bringup.kernel.results import PROFILE
 from bringup.report import layers
 from bringup.report.render import render
 from bringup.report.text import counted, plain, quoted_path, shown_path
@@ -51,26 +50,26 @@ def _is_slow(verdict: Verdict) -> bool:
 
 
 def _known_signs(judged: Judged) -> list[tuple[Sign, str, str]]:
-    signs = grouped((entry[0].signature, entry) for entry in View(judged.run, judged.verdicts, judged.folder).signs)
+    signs = grouped((entry[0].signature, entry) for entry in View(judged).signs)
     return [entries[0] for signature, entries in signs.items() if signature in registry.called(registry.SIGNATURES)]
 
 
 def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:
     """Explain one run. beside: runs that are explained with it; a phase that ran there is not run again."""
     causes = causes_of(judged.verdicts)
-    view = View(judged.run, judged.verdicts, judged.folder)
+    view = View(judged)
     done = {PHASES[run.run.phase].script: run for run in beside if set(run.run.nodes) <= set(judged.run.nodes)}
     done.pop(PHASES[judged.run.phase].script, None)
 
     def commands(group: Sequence[Verdict]) -> list[str]:
-        asked = next_commands(group, judged.folder, judged.run)
+        asked = next_commands(group, judged)
         ran = {command: run for command in asked for script, run in done.items() if script in command.split()}
         return [f"bringup explain {quoted_path(ran[each].folder)}" if each in ran else each for each in asked]
 
     return render(
         "explain.txt.j2",
         view=view,
-        is_open=not (judged.folder / CLOSED).is_file(),
+        is_open=judged.seal is None,
         causes=causes,
         groups=list(grouped((cause_of(verdict), verdict) for verdict in causes.first).values()),
         signs=_known_signs(judged),
@@ -97,7 +96,7 @@ def as_data(run: Judged) -> dict[str, object]:
         "phase": run.run.phase,
         "outcome": str(run.verdicts.outcome),
         "first_causes": [
-            {"gate": gate, "verdicts": list(map(as_json, group)), "next": next_commands(group, run.folder, run.run)}
+            {"gate": gate, "verdicts": list(map(as_json, group)), "next": next_commands(group, run)}
             for gate, group in grouped((verdict.gate, verdict) for verdict in causes.first).items()
         ],
         "following": [[verdict.gate, verdict.subject] for verdict in causes.following],
@@ -135,18 +134,18 @@ def causes_of(verdicts: Verdicts) -> Causes:
     )
 
 
-def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
+def next_commands(group: Sequence[Verdict], judged: Judged) -> list[str]:
     """Return the commands that the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile;
     the first node that the verdicts are about."""
-    gate = GATES.get(group[0].gate) or own.of_run(folder / OWN_CHECKS).get(group[0].gate)
+    run, gate = judged.run, GATES.get(group[0].gate) or judged.own.get(group[0].gate)
     if gate is None:
         return []
     known = {
         "nodes": hostlist.shortened(run.nodes),
         "node_count": str(len(run.nodes)),
         "gpus": str(run.gpus_per_node),
-        "run": shown_path(folder),
-        "profile": _profile(folder, run),
+        "run": shown_path(judged.folder),
+        "profile": _profile(judged),
         "script": PHASES[run.phase].script,
     }
     if run.slurm_job_id is not None:
@@ -165,11 +164,12 @@ def _takes(command: str, nodes: int) -> bool:
     return asked is None or asked.min_nodes <= nodes <= (asked.max_nodes or nodes)
 
 
-def _profile(folder: Path, run: Run) -> str:
+def _profile(judged: Judged) -> str:
     """Return the profile as --profile takes it: the name of one that comes with bringup, else the run's own copy."""
+    run = judged.run
     is_there = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
     is_whole = is_there and not profiles.load(run.profile, strict=False).is_open
-    return run.profile if is_whole else shown_path(folder / PROFILE)
+    return run.profile if is_whole else shown_path(judged.folder / PROFILE)
 
 
 def _gates(verdicts: Sequence[Verdict]) -> str:

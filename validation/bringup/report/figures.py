@@ -35,7 +35,7 @@ def between_nodes(run: Judged) -> list[Drawing]:
 
 
 def sampled(run: Judged) -> list[Drawing]:
-    return _drawn("sampled", run) if (run.folder / "raw/monitor.csv").is_file() else []
+    return _drawn("sampled", run) if "raw/monitor.csv" in run.files.raw.files else []
 
 
 def against_floors(verdicts: Sequence[Verdict]) -> Drawing | None:

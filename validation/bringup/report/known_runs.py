@@ -13,8 +13,9 @@ from bringup.kernel.characters import many, meant
 from bringup.kernel.errors import RecordError, RunError
 from bringup.kernel.facts import hostlist
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import DrillReport, Playbook, Run, Sweep, Verdicts, read_record
+from bringup.kernel.records import Run, Verdicts, read_record
 from bringup.report import text
+from bringup.report.campaigns import DrillReport, Playbook, Sweep
 
 LAST = "last"
 _NAMED = 3  # runs of a message

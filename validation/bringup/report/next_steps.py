@@ -128,7 +128,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
         findings=[_finding(group, links) for group in list(by_gate.values())[:MAX_FINDINGS]],
         hidden=max(0, len(by_gate) - MAX_FINDINGS),
         fix=first.fix,
-        commands=explain.next_commands(alike, first_run.folder, first_run.run),
+        commands=explain.next_commands(alike, first_run),
     )
 
 

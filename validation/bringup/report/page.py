@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.kernel.answers import in_words, stand_ins_of
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import first_few, listed
@@ -51,7 +50,7 @@ class Section:
 
     @cached_property
     def view(self) -> View:
-        return View(self.judged.run, self.judged.verdicts, self.judged.folder, self.judged.measured)
+        return View(self.judged)
 
     @cached_property
     def curves(self) -> list[Drawing]:
@@ -90,12 +89,10 @@ class Section:
         """Return begin and end, Unix s. A run that was not closed ends, as far as is known, after the seconds that its
         playbook waited for it."""
         begin = time_of(self.judged.run.opened_at).timestamp()
-        closed = next(  # the record's, which is a moment: a fact of that name may be any text
-            (seen.value for seen in self.judged.seen.of(CLOSED_AT) if seen.evidence == CLOSED_AT_IN), None
-        )
-        if closed is None:
+        seal = self.judged.seal
+        if seal is None or seal.closed is None:
             return begin, begin + (self.waited_s or 0.0)
-        return begin, max(begin, time_of(str(closed)).timestamp())
+        return begin, max(begin, time_of(seal.closed.closed_at).timestamp())
 
     @property
     def seconds(self) -> float | None:
@@ -105,10 +102,10 @@ class Section:
     @property
     def link(self) -> str | None:
         """Return the address of its folder."""
-        return self.links(self.view.folder) if self.view.folder.is_dir() else None
+        return self.links(self.judged.folder) if self.judged.folder.is_dir() else None
 
     def address(self, evidence: str) -> str | None:
-        return to_evidence(self.links, self.view.folder, evidence)
+        return to_evidence(self.links, self.judged.folder, evidence)
 
 
 @dataclass(frozen=True)
@@ -210,7 +207,7 @@ def _fabric(sections: Sequence[Section]) -> list[Section]:
     """Return the runs whose bandwidth stands on the page itself: over size that of all scales, else the last one that
     measured it; between nodes the last one. The others have it among their details."""
     curves = [section for section in sections if section.curves]
-    scales = [section for section in curves if section.view.run.phase == "nccl_scaling"] or curves
+    scales = [section for section in curves if section.view.judged.run.phase == "nccl_scaling"] or curves
     between = [section for section in sections if section.between]
     return list({section.anchor: section for section in [*scales[-1:], *between[-1:]]}.values())
 

@@ -5,22 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bringup.kernel import results
 from bringup.kernel.errors import NotComparable, RecordError, RunError
 from bringup.kernel.plan.phases import NODES, PHASES
-from bringup.kernel.records import LeftOut, Playbook, Run, Step, Sweep
+from bringup.kernel.records import Run
 from bringup.kernel.records.base import read_record
-from bringup.kernel.results import (
-    CLOSED,
-    PACKED,
-    PLAYBOOK,
-    PLAYBOOKS,
-    PREFLIGHTS,
-    REPOSITORY,
-    RUN,
-    SWEEP,
-    SWEEPS,
-    holds,
-)
+from bringup.kernel.results import CLOSED, PACKED, PLAYBOOK, PLAYBOOKS, PREFLIGHTS, REPOSITORY, RUN, SWEEP, SWEEPS
+from bringup.report.campaigns import LeftOut, Playbook, Step, Sweep
 
 
 @dataclass(frozen=True)
@@ -32,8 +23,8 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class RunFolders:
-    """Runs named by folders. A run's folder names itself; the folder of a playbook or sweep names its runs."""
+class NamedRuns:
+    """Runs that folders name. A run's folder names itself; the folder of a playbook or sweep names its runs."""
 
     folders: list[Path] = field(default_factory=list)  # may hold one run several times
     absent: list[Absent] = field(default_factory=list)
@@ -73,11 +64,11 @@ def unhealthy_node(entry: LeftOut) -> str:
     return f"{entry.node}: excluded after {entry.phase}: {entry.why}"
 
 
-def find(folders: Sequence[Path]) -> RunFolders:
+def find(folders: Sequence[Path]) -> NamedRuns:
     """Resolve folders of runs, playbooks and sweeps. A missing run of a playbook or sweep is reported as absent. Raises
     RecordError for a playbook or sweep that cannot be read, RunError for a playbook that was copied without any of its
     runs."""
-    resolved = RunFolders()
+    resolved = NamedRuns()
     for folder in folders:
         if is_of(folder, SWEEP):
             sweep = read_record(folder / SWEEP, Sweep)
@@ -119,7 +110,7 @@ def find(folders: Sequence[Path]) -> RunFolders:
 
 def is_of(folder: Path, record: str) -> bool:
     """Say whether the folder is a playbook's, or a sweep's: its record is PLAYBOOK or SWEEP."""
-    return holds(folder, record) and not holds(folder, RUN)
+    return results.holds(folder, record) and not results.holds(folder, RUN)
 
 
 def step_folder(playbook: Path, step: Step) -> Path:
@@ -151,7 +142,7 @@ def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
 def _is_named(folder: Path, name: str) -> bool:
     """Say whether it is the run of this name. One that cannot be read is not."""
     try:
-        return holds(folder, RUN) and read_record(folder / RUN, Run).name == name
+        return results.holds(folder, RUN) and read_record(folder / RUN, Run).name == name
     except RecordError:
         return False
 
@@ -164,7 +155,7 @@ def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
     ends = [parts[first:] for first in range(len(parts)) if first < len(parts) - 1 or parts[-1].startswith(f"{phase}-")]
     if ".." not in parts and not Path(shown).is_absolute():
         for path in (base.joinpath(*end) for base in (holder, holder.absolute().parent) for end in ends):
-            if holds(path, RUN):
+            if results.holds(path, RUN):
                 return path
         for path in sorted((holder.absolute().parent.parent / PACKED).glob("*")):
             if path.name.endswith(f"-{phase}") and _is_named(path, parts[-1]):

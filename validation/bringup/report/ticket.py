@@ -5,12 +5,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bringup.kernel.errors import UsageError
+from bringup.kernel.errors import RecordError, UsageError
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import subjects
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
-from bringup.kernel.records import Kind, Outcome, Verdict, files, known
+from bringup.kernel.records import Kind, Outcome, Verdict, known
 from bringup.report import system
 from bringup.report.explain import next_commands
 from bringup.report.render import render
@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def commands(self) -> list[str]:
-        return next_commands([self.verdict], self.run.folder, self.run.run)
+        return next_commands([self.verdict], self.run)
 
 
 def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
@@ -52,7 +52,7 @@ def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
         name, run = finding.verdict.evidence.partition(":")[0], finding.run
         if finding.line:
             place = f"{run.run.phase}-{run.run.name}-{name.rpartition('/')[2]}"
-            kept[place] = files.read(run.folder / name, run.folder).data
+            kept[place] = run.files.read(name).data
     return kept
 
 
@@ -109,8 +109,8 @@ def _line(run: Judged, evidence: str) -> str:
     """Return the line that evidence names, `raw/inventory.jsonl:12`; empty where it is none, or not there any more."""
     name, _, number = evidence.partition(",")[0].rpartition(":")
     try:  # line feeds alone, as evidence counts them
-        return files.read_text(run.folder / name, run.folder).split("\n")[int(number) - 1]
-    except (OSError, ValueError, IndexError):
+        return run.files.text(name, str).split("\n")[int(number) - 1]
+    except (RecordError, ValueError, IndexError):
         return ""
 
 

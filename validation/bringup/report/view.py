@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from shlex import quote
 
 from bringup import registry
@@ -15,12 +14,13 @@ from bringup.kernel.answers import in_words, number_of
 from bringup.kernel.facts import hostlist
 from bringup.kernel.facts.names import listed, shortened
 from bringup.kernel.facts.parser_result import is_number
+from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue, transports
 from bringup.kernel.plan import subjects as naming
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
-from bringup.kernel.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts, grouped
+from bringup.kernel.records import Kind, Outcome, Sign, Verdict, grouped
 from bringup.report import collectives, text
 from bringup.report.render import render
 from bringup.report.trainings import layout
@@ -35,26 +35,23 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class View:
-    run: Run
-    verdicts: Verdicts
-    folder: Path = Path()
-    measured_by_nccl: Sequence[Observation] = ()
+    judged: Judged
 
     @property
     def title(self) -> str:
-        return PHASES[self.run.phase].title
+        return PHASES[self.judged.run.phase].title
 
     @property
     def mark(self) -> str:
-        return text.MARK[self.verdicts.outcome]
+        return text.MARK[self.judged.verdicts.outcome]
 
     @cached_property
     def counted(self) -> str:
-        return text.counted(self.verdicts.verdicts)
+        return text.counted(self.judged.verdicts.verdicts)
 
     @cached_property
     def bad(self) -> list[Verdict]:
-        return text.not_passed(self.verdicts.verdicts)
+        return text.not_passed(self.judged.verdicts.verdicts)
 
     @cached_property
     def without_limit(self) -> list[tuple[str, str, str, str]]:
@@ -65,7 +62,7 @@ class View:
         ]
 
     def _by_gate(self, outcome: Outcome) -> dict[str, list[Verdict]]:
-        return grouped((verdict.gate, verdict) for verdict in self.verdicts.verdicts if verdict.outcome is outcome)
+        return grouped((each.gate, each) for each in self.judged.verdicts.verdicts if each.outcome is outcome)
 
     @cached_property
     def passed(self) -> dict[str, list[Verdict]]:
@@ -86,7 +83,7 @@ class View:
         """Return gate -> what a pass says, subjects, values, limit; of what passed a limit that leaves room and is not
         0, or has none; but for what the table of collectives, or a takeaway of a training, says."""
         elsewhere = {f"nccl.{name}.{what}" for name in self.collectives for what in ("busbw", "latency")}
-        elsewhere |= {*layout().confirmed} if PHASES[self.run.phase].is_training else set()
+        elsewhere |= {*layout().confirmed} if PHASES[self.judged.run.phase].is_training else set()
         passed = [
             (gate, alike, _several(verdict.expected for verdict in alike))
             for gate, alike in self.passed.items()
@@ -110,18 +107,18 @@ class View:
     def next(self) -> str:
         """Return the command of the phase after this one, for who starts them one by one; empty where one did not
         pass: what to do is said there."""
-        if self.verdicts.outcome.exit_code:
+        run, phase = self.judged.run, PHASES[self.judged.run.phase]
+        if self.judged.verdicts.outcome.exit_code:
             return ""
-        if PHASES[self.run.phase].is_training and not PHASES[self.run.phase].one_gpu:
+        if phase.is_training and not phase.one_gpu:
             return "bringup compare"
-        nodes, phases = len(self.run.nodes), list(PHASES.values())
-        later = phases[phases.index(PHASES[self.run.phase]) + 1 :]
-        fitting = (phase for phase in later if phase.lacks(nodes, self.run.gpus_per_node) is None)
-        return next((phase.command(nodes) for phase in fitting), "")
+        nodes, phases = len(run.nodes), list(PHASES.values())
+        fitting = (each for each in phases[phases.index(phase) + 1 :] if each.lacks(nodes, run.gpus_per_node) is None)
+        return next((each.command(nodes) for each in fitting), "")
 
     @cached_property
     def collectives(self) -> dict[str, list[collectives.Row]]:
-        return collectives.tables(self.measured_by_nccl, self.verdicts.verdicts)
+        return collectives.tables(self.judged.measured, self.judged.verdicts.verdicts)
 
     def not_passed(self, shown: Collection[str]) -> list[tuple[str, str, str, list[str]]]:
         """Return what did not pass, but for gates in `shown` that say the same of all subjects: outcome, subjects, why,
@@ -137,7 +134,7 @@ class View:
 
     def _where(self, alike: Sequence[Verdict]) -> str:
         subjects = [verdict.subject for verdict in alike]
-        return "all nodes" if set(subjects) == set(self.run.nodes) else listed(subjects)
+        return "all nodes" if set(subjects) == set(self.judged.run.nodes) else listed(subjects)
 
     @cached_property
     def domains(self) -> dict[str, list[str]]:
@@ -146,59 +143,57 @@ class View:
 
     @property
     def profile(self) -> str:
-        opened_with, used = self.run.profile, self.verdicts.profile
-        if self.verdicts.recognised is not None:
-            used += f" ({self.verdicts.recognised})"
-        return used if self.verdicts.profile == opened_with else f"{used} (the run was opened with {opened_with})"
+        opened_with, verdicts = self.judged.run.profile, self.judged.verdicts
+        used = verdicts.profile + (f" ({verdicts.recognised})" if verdicts.recognised is not None else "")
+        return used if verdicts.profile == opened_with else f"{used} (the run was opened with {opened_with})"
 
     @property
     def other_profile(self) -> str:
         """Return what a further command has to name, to judge it as this one did; for a shell."""
-        used = self.verdicts.profile
-        return "" if used == self.run.profile else quote(used)
+        used = self.judged.verdicts.profile
+        return "" if used == self.judged.run.profile else quote(used)
 
     @property
     def record(self) -> list[tuple[str, str]]:
         """Say who, when, with what."""
-        site = self.run.site
+        run = self.judged.run
         rows = {
-            "run": self.run.name,
-            "opened": self.run.opened_at,
-            "nodes": f"{listed(self.run.nodes)}, {self.run.gpus_per_node} GPUs each",
+            "run": run.name,
+            "opened": run.opened_at,
+            "nodes": f"{listed(run.nodes)}, {run.gpus_per_node} GPUs each",
             "profile": self.profile,
-            "site": "" if site is None else text.site_in_words(site),
-            "bringup commit": text.commit(self.run.git_commit, self.run.git_dirty),
-            "Slurm job": self.run.slurm_job_id or "none (started on the login host)",
-            "time": collectives.time_spent(self.measured_by_nccl),
-            "planned before the run": f"{sum(map(len, self.run.planned.values()))} checks",
+            "site": "" if run.site is None else text.site_in_words(run.site),
+            "bringup commit": text.commit(run.git_commit, run.git_dirty),
+            "Slurm job": run.slurm_job_id or "none (started on the login host)",
+            "time": collectives.time_spent(self.judged.measured),
+            "planned before the run": f"{sum(map(len, run.planned.values()))} checks",
         }
         return [(name, value) for name, value in rows.items() if value]
 
     @cached_property
     def not_applicable(self) -> dict[str, list[str]]:
         """Return reason -> gates that the profile excludes for it."""
-        return grouped((entry.reason, entry.gate) for entry in self.verdicts.not_applicable)
+        return grouped((entry.reason, entry.gate) for entry in self.judged.verdicts.not_applicable)
 
     @property
     def signs(self) -> Iterator[tuple[Sign, str, str]]:
         """Yield each with its cause, and what to do about it."""
-        for sign in self.verdicts.signs:
+        for sign in self.judged.verdicts.signs:
             known = registry.called(registry.SIGNATURES).get(sign.signature)
             yield (sign, "unknown to this version", "") if known is None else (sign, known.cause, known.do)
 
 
-def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
+def screen(judged: Judged) -> str:
     """Show one phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
-    groups, left = on_screen(verdicts.verdicts)
-    view = View(run, verdicts, folder)
-    return render("screen.txt.j2", view=view, shown=_shown(groups), left=left, most=MAX_LISTED)
+    groups, left = on_screen(judged.verdicts.verdicts)
+    return render("screen.txt.j2", view=View(judged), shown=_shown(groups), left=left, most=MAX_LISTED)
 
 
-def in_short(folder: Path, run: Run, verdicts: Verdicts) -> str:
+def in_short(judged: Judged) -> str:
     """Show one phase of several: a line if there is nothing to add to its pass, else as `screen`."""
-    whole = screen(folder, run, verdicts)
+    whole, verdicts = screen(judged), judged.verdicts
     is_short = all(each.outcome is Outcome.PASS for each in verdicts.verdicts) and not verdicts.notes
-    kept = 2 if run.phase == "discovery" and verdicts.recognised is not None else 1  # which numbers are to come
+    kept = 2 if judged.run.phase == "discovery" and verdicts.recognised is not None else 1  # which numbers are to come
     return "\n".join(whole.split("\n")[:kept]) if is_short else whole
 
 

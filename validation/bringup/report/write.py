@@ -8,7 +8,7 @@ from pathlib import Path
 from bringup.kernel import judge, results
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import Observations, Outcome
+from bringup.kernel.records import Observations, Outcome, write_record, write_text
 from bringup.report import document, figures, terminal, view
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -24,8 +24,10 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     judged = judge.judge_folder(folder, profile)
     try:
         written = document.run(judged, figures.draw(judged))
-        observations = Observations(observations=judged.observations, problems=judged.problems)
-        results.save_judgement(folder, observations, judged.verdicts, written)
+        seen = Observations(observations=judged.observations, problems=judged.problems)
+        write_record(folder / results.OBSERVATIONS, seen, replace=True)
+        write_record(folder / results.VERDICTS, judged.verdicts, replace=True)
+        write_text(folder / results.REPORT, written, replace=True)
     except OSError as error:
         if error.errno not in READ_ONLY:
             raise
@@ -41,4 +43,4 @@ def judge_and_show(folder: Path, profile: Profile | None) -> Outcome:
 
 
 def show(judged: Judged) -> None:
-    terminal.show(view.screen(judged.folder, judged.run, judged.verdicts))
+    terminal.show(view.screen(judged))

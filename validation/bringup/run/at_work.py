@@ -12,7 +12,9 @@ from pathlib import Path
 from bringup.kernel import results
 from bringup.kernel.errors import RecordError, RunError
 from bringup.kernel.plan.phases import Phase
-from bringup.kernel.records import Outcome, Playbook, files, read_record
+from bringup.kernel.records import Outcome, files, read_record
+from bringup.kernel.run_folder import RunFolder
+from bringup.report.campaigns import Playbook
 
 PROGRESS = "progress.jsonl"  # of a training: a line for each step
 _BESIDE = ("monitor", "counters")  # files that are written beside the work
@@ -83,7 +85,7 @@ def _newest_part(folder: Path) -> str:
     newest = max(parts, key=lambda stem: parts[stem].lstat().st_mtime, default="")
     if _PAIR.match(newest):
         pairs = {match[1] for stem in parts if (match := _PAIR.match(stem))}
-        planned = len(results.load(folder).planned.get("nccl.pair.link", []))
+        planned = len(RunFolder(folder).run.planned.get("nccl.pair.link", []))
         return f"pair {len(pairs)}" + (f" of {planned}" if planned >= len(pairs) else "")
     scale = _SCALE.fullmatch(newest)
     return newest if scale is None else f"{scale[1]} on {scale[2]} node{'s'[: scale[2] != '1']}"

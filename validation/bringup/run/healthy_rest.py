@@ -9,7 +9,8 @@ from bringup.kernel.facts.parser_result import Seen
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.variants import NVLINK, RDMA
-from bringup.kernel.records import LeftOut, Verdict
+from bringup.kernel.records import Verdict
+from bringup.report.campaigns import LeftOut
 
 _NAMED = 3
 

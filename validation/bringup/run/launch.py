@@ -24,6 +24,7 @@ from bringup.kernel.plan.phases import Phase
 from bringup.kernel.plan.profile import Profile, dump
 from bringup.kernel.records import files, write_text
 from bringup.kernel.results import REPOSITORY
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers.known import pending
 from bringup.report import text as report
 from bringup.report import write
@@ -374,7 +375,7 @@ def _keep(folder: Path, screen: Path | None) -> None:
             write_text(raw / "scontrol-node.txt", slurm.show_nodes())
         except SlurmError as error:
             write_text(raw / "scontrol-node.unavailable.txt", f"{error}\n")
-    job_id = results.load(folder).slurm_job_id
+    job_id = RunFolder(folder).run.slurm_job_id
     if job_id is not None and not (folder / results.JOB_AFTER).exists():
         with suppress(SlurmError):  # forgotten by now: not known
             write_text(folder / results.JOB_AFTER, slurm.show_job(job_id, on_one_line=True))

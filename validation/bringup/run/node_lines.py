@@ -10,16 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from bringup.domains.provenance import CLOSED_AT, moment
 from bringup.kernel.errors import SlurmError
 from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import catalogue, own, subjects
-from bringup.kernel.records import Outcome, SlurmCluster
+from bringup.kernel.plan import catalogue, subjects
+from bringup.kernel.plan.gate import OF_SITE
+from bringup.kernel.records import Outcome, SlurmCluster, time_of
 from bringup.readers.node_states import Node
 from bringup.report import drain
 from bringup.report.text import plain
-from bringup.run import slurm
 
 OLDEST = timedelta(hours=24)
 CLOCKS_DIFFER = timedelta(minutes=10)
@@ -36,7 +35,12 @@ class Present:
     why_not: str | None = None
 
 
-def ask() -> Present:
+def _ask(judged: Sequence[Judged], now: datetime) -> Present:
+    """Ask Slurm, where one of the runs may give a line."""
+    if all(refusal(run, None, now) for run in judged):
+        return Present(None, {})
+    from bringup.run import slurm
+
     try:
         cluster = slurm.cluster()
         return Present(cluster, slurm.nodes_in(slurm.show_nodes(times="%s")))
@@ -44,8 +48,9 @@ def ask() -> Present:
         return Present(None, {}, plain(str(error)))
 
 
-def lines(judged: Sequence[Judged], present: Present, now: datetime) -> list[str]:
+def lines(judged: Sequence[Judged], now: datetime) -> list[str]:
     """Write commands to paste, each under a remark that says what it rests on; and remarks where there is none."""
+    present = _ask(judged, now)
     accused = {run.folder: _accused(run) for run in judged}
     used, shown = [], []
     for run in judged:
@@ -107,7 +112,7 @@ def _resume(name: str, node: Node, used: Sequence[Judged], now: datetime) -> lis
     if given is None or "DRAIN" not in node.state:
         return []
     later = [run for run in used if run.run.opened_at[:16] > given.date[:16] and name in run.run.nodes]
-    gates = [gate for gate in given.gates if gate in catalogue.GATES or gate.startswith(own.PREFIX)]
+    gates = [gate for gate in given.gates if gate in catalogue.GATES or gate.startswith(OF_SITE)]
     for gate in gates:
         outcomes = {
             verdict.outcome
@@ -136,7 +141,7 @@ def _booted(node: Node | None) -> datetime | None:
 
 
 def _booted_since(node: Node | None, runs: Iterable[Judged]) -> str | None:
-    opened = min((moment(run.run.opened_at) or _LONG_AGO for run in runs), default=_LONG_AGO)
+    opened = min((time_of(run.run.opened_at) for run in runs), default=_LONG_AGO)
     if (booted := _booted(node)) is None or booted <= opened:
         return None
     return f"it booted at {_minute(booted)}, after its evidence began ({_minute(opened)}); run the phase again"
@@ -152,9 +157,9 @@ def _rests_on(runs: Sequence[Judged], node: Node | None, now: datetime) -> str:
 
 
 def _closed_at(run: Judged) -> datetime:
-    """By the file that was judged. A time that cannot be read is as old as can be."""
-    times = [str(seen.value) for seen in run.observations if seen.quantity == CLOSED_AT]
-    return (moment(times[0]) if times else None) or _LONG_AGO
+    """By the file that was judged. What was not closed is as old as can be."""
+    closed = None if run.seal is None else run.seal.closed
+    return _LONG_AGO if closed is None else time_of(closed.closed_at)
 
 
 def _hours(age: timedelta) -> str:

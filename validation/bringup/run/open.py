@@ -15,8 +15,9 @@ from bringup.kernel import results as runs
 from bringup.kernel.errors import RecordError, RunError, SlurmError
 from bringup.kernel.plan import own, scope, subjects
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan.phases import Phase
+from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.records import RUN_NAME, Closed, Continued, Run, files, read_record, write_record, write_text
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers import slurm as answers
 from bringup.run import auto_profile, programs, slurm
 from bringup.run import site as at_site
@@ -226,11 +227,11 @@ def _prefer_a_comparable_reference(folder: Path) -> None:
 
 def _one_gpu_runs(folder: Path) -> list[Path]:
     """Those that finished, beside this run and of its cluster, the newest first."""
-    here, of_here = runs.load(folder).of_cluster, []
+    here, of_here = RunFolder(folder).run.of_cluster, []
     for path in folder.parent.glob("run_1gpu-*"):
         if all(files.is_file(path / name) for name in (runs.METRICS, runs.RUN_ARGS)):
             with contextlib.suppress(RunError):  # records alone do not say of which cluster they are
-                if runs.load(path).of_cluster.is_another(here):
+                if RunFolder(path).run.of_cluster.is_another(here):
                     continue
             of_here.append(path)
     return sorted(of_here, key=lambda path: path.stat().st_mtime, reverse=True)
@@ -243,12 +244,14 @@ def _copy_reference(source: Path, folder: Path) -> None:
 
 def close_run(folder: Path, exit_code: int) -> None:
     """Close a run. Raises RunError when it is not an open one."""
-    runs.load(folder)
+    run = RunFolder(folder).run
     if (folder / runs.CLOSED).exists():
         raise RunError(f"{folder}: already closed")
     shutil.rmtree(folder / runs.PRIVATE, ignore_errors=True)
-    _prefer_a_comparable_reference(folder)
+    if PHASES[run.phase].is_training:
+        _prefer_a_comparable_reference(folder)
+    closed = Closed(exit_code=exit_code, closed_at=now(), files=RunFolder(folder).checksums())
     try:
-        write_record(folder / runs.CLOSED, Closed(exit_code=exit_code, closed_at=now(), files=runs.checksums(folder)))
+        write_record(folder / runs.CLOSED, closed)
     except RecordError as error:
         raise RunError(f"{folder}: already closed") from error

@@ -18,20 +18,11 @@ from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import (
-    Headline,
-    LeftOut,
-    Outcome,
-    Playbook,
-    Step,
-    read_record,
-    worst_of_run,
-    write_record,
-    write_text,
-)
+from bringup.kernel.records import Headline, Outcome, read_record, worst_of_run, write_record, write_text
 from bringup.kernel.results import PLAYBOOK, REPOSITORY
 from bringup.report import collection, document, links, next_steps, run_folders, terminal, view, write
 from bringup.report import text as report
+from bringup.report.campaigns import LeftOut, Playbook, Step
 from bringup.run import at_work, partitions, slurm
 from bringup.run import open as opening
 from bringup.run import site as at_site
@@ -168,7 +159,7 @@ class Work:
             judged = Launch(phase, name, self.folder, tell, *at).run()
         self.judged.append(judged)
         seconds, verdicts = time.monotonic() - begun, judged.verdicts
-        self.show(view.in_short(judged.folder, judged.run, verdicts), seconds)
+        self.show(view.in_short(judged), seconds)
         return Step(
             phase=phase.stem,
             folder=report.shown_path(judged.folder),

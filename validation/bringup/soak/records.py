@@ -7,8 +7,9 @@ from pydantic import Field
 
 from bringup.domains.chance import most_events
 from bringup.kernel.characters import many
-from bringup.kernel.records import LeftOut, Moment, Name, NodeName, NonNegative, Record, RunName, Versioned, read_record
+from bringup.kernel.records import Moment, Name, NodeName, NonNegative, Record, RunName, Versioned, read_record
 from bringup.kernel.results import SOAK
+from bringup.report.campaigns import LeftOut
 
 
 class Rotation(Record):

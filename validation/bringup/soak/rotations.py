@@ -15,9 +15,10 @@ from bringup.kernel import results as runs
 from bringup.kernel.answers import not_real
 from bringup.kernel.characters import many, plain
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import Outcome, Playbook, read_record, write_record, write_text
+from bringup.kernel.records import Outcome, read_record, write_record, write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.report import text
+from bringup.report.campaigns import Playbook
 from bringup.report.render import render
 from bringup.run import open as opening
 from bringup.run import playbook

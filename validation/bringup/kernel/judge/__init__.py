@@ -8,19 +8,18 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from bringup import registry
-from bringup.kernel import results
 from bringup.kernel.errors import RuleError
+from bringup.kernel.facts.observations import Training, of_run
 from bringup.kernel.facts.parser_result import Parsed, Seen, is_number
-from bringup.kernel.facts.run_folder import Training, read_run
 from bringup.kernel.judge.verdict import Requirement, of_unknown_gate
-from bringup.kernel.plan import catalogue, ceiling, own, rounds, scope
+from bringup.kernel.plan import catalogue, ceiling, rounds, scope
 from bringup.kernel.plan import subjects as naming
-from bringup.kernel.plan.gate import Fixed, Gate, Gates, Per, Requested
+from bringup.kernel.plan.gate import OF_SITE, Fixed, Gate, Gates, Per, Requested
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones, value_in_words
-from bringup.kernel.records import Kind, Observation, Outcome, Run, Verdict, Verdicts, files, grouped, worst_of_run
-from bringup.kernel.results import Seal
+from bringup.kernel.records import Kind, Observation, Outcome, Run, Verdict, Verdicts, grouped, worst_of_run
+from bringup.kernel.run_folder import RunFolder, Seal
 
 Names = Mapping[str, str]  # of GPUs: NODE/UUID, UUID, or NODE/PCI:ADDRESS -> words
 BySubject = Mapping[str, list[Observation]]
@@ -34,7 +33,7 @@ AGREE = "train.records.agree"  # and if this one fails, of a training
 class Judged:
     """A run's folder, read and judged once."""
 
-    folder: Path
+    files: RunFolder
     run: Run
     profile: Profile
     observations: list[Observation]
@@ -44,6 +43,11 @@ class Judged:
     own: Gates = field(default_factory=dict)  # checks of the site
     names: Names = field(default_factory=dict)  # of its GPUs
     seal: Seal | None = None  # None: it was not closed
+
+    @property
+    def folder(self) -> Path:
+        """Return where it lies: what people are told, and what links lead to."""
+        return self.files.path
 
     @cached_property
     def seen(self) -> Seen:
@@ -73,13 +77,14 @@ class Judged:
 
 def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, FileError."""
-    with no_garbage_collection(), files.checksums_of_reads():
-        run, seal = results.load(folder), results.read_seal(folder)
-        profile = results.load_profile(folder, run) if profile is None else profile
+    files = RunFolder(folder)
+    with no_garbage_collection():
+        run, seal = files.run, files.seal
+        profile = files.profile if profile is None else profile
         is_training = PHASES[run.phase].is_training
-        records: Training | None = registry.called(registry.TRAINING)(folder) if is_training else None
-        of_site = own.of_run(folder / results.OWN_CHECKS)
-        parsed, facts = read_run(folder, run, records, seal)
+        records: Training | None = registry.called(registry.TRAINING)(files) if is_training else None
+        of_site = files.own_checks
+        parsed, facts = of_run(files, records)
         if profile.is_open and run.phase == "discovery":  # it is what says which numbers these nodes have
             profile = registry.called(registry.NUMBERS)(profile, parsed.observations, run)
         verdicts = judge(run, profile, parsed, of_site, facts)
@@ -88,9 +93,9 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         names: Names = registry.called(registry.NAMES)(facts, run.gpus_per_node)
         verdicts = registry.called(registry.NAMED)(verdicts, names)
     if verdicts.outcome is not Outcome.PASS:
-        verdicts = verdicts.model_copy(update={"signs": registry.called(registry.SIGNS)(folder, run)})
+        verdicts = verdicts.model_copy(update={"signs": registry.called(registry.SIGNS)(files)})
     training = records if records is not None and records.are_whole else None
-    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names, seal)
+    return Judged(files, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names, seal)
 
 
 @contextmanager
@@ -144,7 +149,7 @@ def stops(verdict: Verdict) -> bool:
     does a check of the site."""
     gate = catalogue.GATES.get(verdict.gate)
     goes_on = gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN)
-    return not goes_on and not verdict.gate.startswith(own.PREFIX) and is_fault_or_gap(verdict)
+    return not goes_on and not verdict.gate.startswith(OF_SITE) and is_fault_or_gap(verdict)
 
 
 def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:

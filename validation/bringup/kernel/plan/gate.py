@@ -152,6 +152,7 @@ class Gate(Record):
         return self.guide.page if self.command else f"docs/{self.guide.page}.md#{self.id}"
 
 
+OF_SITE = "site."  # begins the id of a check of a site
 Gates = Mapping[str, Gate]
 
 _PLACE = re.compile(r"\{(\w+)\}")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from bringup.kernel.errors import FileError, RecordError
+from bringup.kernel.errors import FileError
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.gate import Fixed, Fold, Gate
-from bringup.kernel.records import files
 
-CLAIM, PREFIX = "own-checks", "site."
+CLAIM = "own-checks"
 _SHARED = {"phases": ["discovery"], "per": "node", "claims": [CLAIM], "stops": []}
 _ID = re.compile(r"site(\.[a-z0-9_]+)+")
 _GATES = TypeAdapter(list[Gate])
@@ -46,15 +45,13 @@ def dump(gates: list[Gate]) -> str:
     return _GATES.dump_json(gates, indent=1, exclude_defaults=True).decode() + "\n"
 
 
-def of_run(path: Path) -> dict[str, Gate]:
-    """Read those that a run planned, from its own_checks.json. Raises FileError when they cannot be read."""
+def parse(text: str, where: str) -> dict[str, Gate]:
+    """Parse those that a run planned, by their ids. Raises FileError."""
     try:
-        gates = _GATES.validate_json(files.read_text(path))
-    except FileNotFoundError:
-        return {}
-    except (OSError, RecordError, ValidationError) as error:
-        raise FileError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+        gates = _GATES.validate_json(text)
+    except ValidationError as error:
+        raise FileError(f"{where}: cannot be read: {str(error).splitlines()[0]}") from error
     for gate in gates:  # the folder may be another one's
         if (lack := _lack(gate)) is not None:
-            raise FileError(f"{path}: {gate.id}: {lack}")
+            raise FileError(f"{where}: {gate.id}: {lack}")
     return {gate.id: gate for gate in gates}

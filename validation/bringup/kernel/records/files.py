@@ -8,13 +8,11 @@ Writing: under a name that nobody can guess, then moved to its place. What stand
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +20,7 @@ from bringup.kernel.errors import RecordError
 
 MOST_BYTES = 3 * 2**26
 """The most that is read of one file: 192 MiB. The facts of 4,096 nodes have 150 MiB; a longer log repeats itself."""
+BLOCK_BYTES = 2**20  # of one read
 MOST_OF_A_LOG = 2**27
 """128 MiB: its lines may be short, and each of them costs."""
 
@@ -46,67 +45,45 @@ class Content(NamedTuple):
     def text(self) -> str:
         return self.data.decode("utf-8", errors="replace")
 
+    def whole(self) -> str:
+        """Return the text, where nothing is left out. Raises OSError, UnicodeDecodeError."""
+        if self.left_out:
+            raise OSError(27, f"it has more than {MOST_BYTES // 2**20} MiB")
+        return self.data.decode("utf-8")
+
+
+class Below(NamedTuple):
+    """The names of what stands in a folder and in those below it, as seen from the folder above. Files are sorted."""
+
+    files: list[str]
+    folders: list[str]
+    others: dict[str, str]  # what else stands there, or cannot be listed -> why
+
 
 class NotAFile(OSError):
     """Something else stands in the place of a file. `strerror` says what."""
 
 
-CHANGED = "other bytes at a second read"  # stands instead of a checksum
-_checksums: ContextVar[dict[Path, str] | None] = ContextVar("checksums", default=None)
-
-
-@contextmanager
-def checksums_of_reads() -> Iterator[None]:
-    """Keep the SHA-256 of each file that is read within: its owner may replace it after that. `checksum` gives them."""
-    token = _checksums.set({})
-    try:
-        yield
-    finally:
-        _checksums.reset(token)
-
-
-def checksum(path: Path, beneath: Path) -> str:
-    """Return the SHA-256 of the bytes that were read of this file, or read it. Raises OSError."""
-    known = _checksums.get()
-    if known is not None and path in known:
-        return known[path]
-    with opened(path, beneath) as fd:
-        return _rest(fd, hashlib.sha256())
-
-
-def _rest(fd: int, digest: hashlib._Hash) -> str:
-    while piece := os.read(fd, 2**20):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def read(path: Path, beneath: Path | None = None, most: int = MOST_BYTES) -> Content:
-    """Read the file, or its beginning. beneath: a folder above it, which may be a link itself; no part below it may be
-    one. Default: the folder that the file is in. Raises OSError."""
-    with opened(path, beneath) as fd:
+def read(path: Path, most: int = MOST_BYTES) -> Content:
+    """Read the file, or its beginning. Raises OSError."""
+    with opened(path) as fd:
         size = os.fstat(fd).st_size
         parts, left = [], most
-        while left > 0 and (part := os.read(fd, min(left, 2**20))):
+        while left > 0 and (part := os.read(fd, min(left, BLOCK_BYTES))):
             parts.append(part)
             left -= len(part)
-        data = b"".join(parts)
-        if (known := _checksums.get()) is not None:
-            digest = _rest(fd, hashlib.sha256(data))
-            known[path] = digest if known.get(path, digest) == digest else CHANGED
-        return Content(data, max(0, size - most))
+        return Content(b"".join(parts), max(0, size - most))
 
 
-def read_text(path: Path, beneath: Path | None = None) -> str:
+def read_text(path: Path) -> str:
     """Read the whole file, in UTF-8. Raises OSError, UnicodeDecodeError."""
-    content = read(path, beneath)
-    if content.left_out:
-        raise OSError(27, f"it has more than {MOST_BYTES // 2**20} MiB", str(path))
-    return content.data.decode("utf-8")
+    return read(path).whole()
 
 
 @contextmanager
 def opened(path: Path, beneath: Path | None = None) -> Iterator[int]:
-    """Yield a descriptor of the file, for reading. Raises OSError."""
+    """Yield a descriptor of the file, for reading. beneath: a folder above it, which may be a link itself, and no part
+    below it; default: the folder that the file is in. Raises OSError."""
     beneath = path.parent if beneath is None else beneath
     with _folder(beneath, path.relative_to(beneath).parts[:-1]) as folder:
         _refuse_other_than_files(path.name, folder, path)
@@ -149,36 +126,36 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
-    """Return (regular files in all folders below, sorted; what else stands there, or cannot be listed -> why). Do not
-    follow links, nor the folder's own."""
-    files: list[Path] = []
-    others: dict[Path, str] = {}
-    waiting = [folder]
+def below(above: Path, name: str = "") -> Below:
+    """List the folder `name` of the folder `above`. Do not follow links, nor the folder's own."""
+    seen = Below([], [], {})
+    waiting = [name]
     while waiting:
         current = waiting.pop()
         try:
-            fd = os.open(current, _FOLDER)
+            fd = os.open(above / current, _FOLDER)
         except FileNotFoundError:
             continue
         except OSError as error:
-            is_link = os.path.islink(current)  # noqa: PTH114  # false, too, where that cannot be seen
-            others[current] = "a link; it was not read" if is_link else f"cannot be read: {error.strerror}"
+            is_link = os.path.islink(above / current)  # noqa: PTH114  # false, too, where that cannot be seen
+            seen.others[current] = "a link; it was not read" if is_link else f"cannot be read: {error.strerror}"
             continue
         try:
             with os.scandir(fd) as entries:
                 for entry in entries:
-                    path = current / entry.name
+                    inner = f"{current}/{entry.name}" if current else entry.name
                     if entry.is_file(follow_symlinks=False):
-                        files.append(path)
+                        seen.files.append(inner)
                     elif entry.is_dir(follow_symlinks=False):
-                        waiting.append(path)
+                        seen.folders.append(inner)
+                        waiting.append(inner)
                     else:
                         kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode), "no file")
-                        others[path] = f"{kind}; it was not read"
+                        seen.others[inner] = f"{kind}; it was not read"
         finally:
             os.close(fd)
-    return sorted(files), others
+    seen.files.sort(key=lambda name: name.split("/"))
+    return seen
 
 
 def write(path: Path, content: bytes | Iterable[bytes], *, replace: bool = False, mode: int | None = None) -> None:

@@ -7,24 +7,23 @@ searched in thousands of lines at once, which is several times faster than line 
 word without which it cannot match: a log of 40 MB took 470 passes.
 """
 
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
-from pathlib import Path
+from pathlib import PurePosixPath
 from re import _constants, _parser  # type: ignore[attr-defined]
 
 from bringup.kernel.facts.parser_result import cut, lines
-from bringup.kernel.records import Run, Sign, files
+from bringup.kernel.records import Sign, files
 from bringup.kernel.results import BATCH_LOG
+from bringup.kernel.run_folder import RunFolder
 from bringup.readers.known.signatures import IN_ORDER, SIGNATURES, Signature
 
 _SEARCHED = {".log", ".err", ".out", ".stderr", ".txt"}
 _PROVOKED = re.compile(r"(job-|bad-exit|requeue|scontrol-|isolation|cgroup\.conf|mpi-list|slurm\.conf|nvidia-smi)")
 """Files with tables, or with errors that a phase provokes on purpose (too much memory, a device that must not open)."""
 
-_BLOCK_BYTES = 1 << 20
 _AT_ONCE = 10_000  # lines
 _SHOWN = 200
 _ROLES = ("root", "either", "consequence")
@@ -163,25 +162,25 @@ class _Lines:
             at = self._begins[index + 1]
 
 
-def in_run(folder: Path, run: Run) -> list[Sign]:
+def in_run(folder: RunFolder) -> list[Sign]:
     """Find signs in raw/ of a run: one per signature, with its first file. First causes come first, consequences last.
 
     A file that cannot be read is skipped; the reading of evidence reports it.
     """
     signs: dict[str, Sign] = {}
-    paths, _ = files.below(folder / "raw")
-    for path in sorted(paths, key=lambda path: path == folder / BATCH_LOG):  # the screen may repeat a step's log
+    for name in sorted(folder.raw.files, key=lambda name: name == BATCH_LOG):  # the screen may repeat a step's log
+        path = PurePosixPath(name)
         if path.suffix not in _SEARCHED or _PROVOKED.match(path.name):
             continue
         try:
-            in_file = in_lines(_lines(path, folder), path.relative_to(folder).as_posix())
+            in_file = in_lines(_lines(folder, name), name)
         except OSError:
             continue
         for sign in in_file:
             known = signs.get(sign.signature)
             if known is None:
                 signs[sign.signature] = sign
-            elif path != folder / BATCH_LOG:
+            elif name != BATCH_LOG:
                 signs[sign.signature] = known.model_copy(update={"count": known.count + sign.count})
     return sorted(signs.values(), key=lambda sign: _ROLES.index(SIGNATURES[sign.signature].role))
 
@@ -195,16 +194,15 @@ def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
                 yield number, cut(state)
 
 
-def _lines(path: Path, folder: Path) -> Iterator[tuple[int, str]]:
+def _lines(folder: RunFolder, name: str) -> Iterator[tuple[int, str]]:
     """Numbered lines of a file. Of one with more than MOST_OF_A_LOG, the last block is read, too."""
-    with files.opened(path, folder) as fd, os.fdopen(fd, "rb", closefd=False) as stream:
-        last_block = os.fstat(fd).st_size - _BLOCK_BYTES
-        number, read, rest = 1, 0, b""
-        while block := stream.read(_BLOCK_BYTES):
-            read += len(block)
-            text = rest + block
-            end = text.rfind(b"\n") + 1 or len(text)  # a line that is longer than a block is searched in pieces
-            if read <= files.MOST_OF_A_LOG or read > last_block:
-                yield from numbered(text[:end].decode(errors="replace"), start=number)
-            number, rest = number + text.count(b"\n", 0, end), text[end:]
-        yield from numbered(rest.decode(errors="replace"), start=number)
+    last_block = (folder.path / name).lstat().st_size - files.BLOCK_BYTES
+    number, read, rest = 1, 0, b""
+    for block in folder.blocks(name):
+        read += len(block)
+        text = rest + block
+        end = text.rfind(b"\n") + 1 or len(text)  # a line that is longer than a block is searched in pieces
+        if read <= files.MOST_OF_A_LOG or read > last_block:
+            yield from numbered(text[:end].decode(errors="replace"), start=number)
+        number, rest = number + text.count(b"\n", 0, end), text[end:]
+    yield from numbered(rest.decode(errors="replace"), start=number)

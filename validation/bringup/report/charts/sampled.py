@@ -21,7 +21,7 @@ SAMPLED = known("sampled", dict[str, str])
 
 def draw(judged: Judged) -> list[Drawing]:
     """Draw what was sampled. Times are those of the fleet, as far as the nodes' clocks were compared."""
-    rows_of = {node: rows for node, rows in monitor.of_run(judged.folder).nodes.items() if len(rows) > 1}
+    rows_of = {node: rows for node, rows in monitor.of_run(judged.files).nodes.items() if len(rows) > 1}
     if not rows_of:
         return []
     shifts = clock.shifts(judged.observations)

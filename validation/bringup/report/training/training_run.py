@@ -75,7 +75,7 @@ class Trained:
     def sampled(self) -> dict[str, dict[str, str]]:
         """Return `nodes` and `gpus`: column -> words, of the measured steps (while it starts, nothing is busy) or of
         the whole job (_OF_ALL); empty: no monitor ran beside the training."""
-        samples, steps = monitor.of_run(self.judged.folder), self.metrics.window_unix_s
+        samples, steps = monitor.of_run(self.judged.files), self.metrics.window_unix_s
         return {"nodes": _words(samples.nodes, steps), "gpus": _words(samples.gpus, steps)}
 
     def seen(self, quantity: str) -> list[Observation]:

@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from bringup.kernel.characters import many
 from bringup.kernel.errors import RecordError
@@ -12,21 +11,13 @@ from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.subjects import JOB, rank_subjects
-from bringup.kernel.records import Run, Value, read_record
+from bringup.kernel.records import Run, Value
 from bringup.kernel.results import METRICS, RUN_ARGS
 from bringup.training.domain import stalls
 from bringup.training.formulae import pace
-from bringup.training.records import (
-    REFERENCE_ARGS,
-    REFERENCE_METRICS,
-    MemoryCheck,
-    ObservedStrategy,
-    RunArgs,
-    TrainMetrics,
-    differing_fields,
-    scaling,
-)
+from bringup.training.records import REFERENCE_METRICS, MemoryCheck, ObservedStrategy, RunArgs, TrainMetrics
 from bringup.training.records.folder import TrainingRecords
+from bringup.training.records.summary import differing_fields, scaling
 
 _GIB = 2**30
 FEWEST_STEPS_OF_A_TAIL = 20
@@ -49,25 +40,25 @@ class Reference:
     metrics: TrainMetrics
 
 
-def of_folder(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
+def of_training(run: Run, records: TrainingRecords) -> Parsed:
     """Return what was measured; nothing but problems where the training did not finish."""
-    parsed = Parsed(problems=[str(error).replace(f"{folder}/", "") for error in records.errors])
+    parsed = Parsed(problems=records.problems)
     if records.are_whole:
-        reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder, records)
+        reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, records)
         parsed.add(of_records(run, records.args, records.metrics, reference))
     return parsed
 
 
-def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Reference | str:
+def _reference(parsed: Parsed, records: TrainingRecords) -> Reference | str:
     """Return the one-GPU run's records, copied when this run was opened; or the reason why there are none."""
     if (metrics := records.reference_metrics) is None:
         return _NO_REFERENCE
     try:
         if isinstance(metrics, RecordError):
             raise metrics
-        return Reference(read_record(folder / REFERENCE_ARGS, RunArgs), metrics)
+        return Reference(records.reference_args, metrics)
     except RecordError as error:
-        parsed.problems.append(str(error).replace(f"{folder}/", ""))
+        parsed.problems.append(records.within(error))
         return "the records of the one-GPU run cannot be read"
 
 

@@ -1,9 +1,8 @@
-"""All observations of one run folder: what was read, and what follows from it.
+"""All observations of one run: what was read, and what follows from it.
 
 `from:` of each check names a fold, or a function of a domain."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol, cast
 
 from bringup import registry
@@ -12,7 +11,7 @@ from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import Windows, read_raw
 from bringup.kernel.plan.catalogue import of_phase
 from bringup.kernel.records import Run
-from bringup.kernel.results import Seal
+from bringup.kernel.run_folder import RunFolder
 
 Function = Callable[[Parsed, Seen, Run], None]
 
@@ -27,16 +26,16 @@ class Training(Protocol):
     def steps(self) -> Windows | None: ...
 
 
-def read_run(folder: Path, run: Run, training: Training | None, seal: Seal | None) -> tuple[Parsed, Seen]:
+def of_run(folder: RunFolder, training: Training | None) -> tuple[Parsed, Seen]:
     """Return what was read and derived, and the same by quantity. training: its records; None: another phase. Bad
     evidence is a problem; it never raises."""
-    parsed = read_raw(folder, run, None if training is None else training.steps)
-    trained = Parsed() if training is None else registry.called(registry.OF_TRAINING)(folder, run, training)
+    parsed = read_raw(folder, None if training is None else training.steps)
+    trained = Parsed() if training is None else registry.called(registry.OF_TRAINING)(folder.run, training)
     seen = Seen(parsed.observations)
-    further: Parsed = registry.called(registry.OF_EVIDENCE)(seen, folder, run, seal)
+    further: Parsed = registry.called(registry.OF_EVIDENCE)(seen, folder)
     further.add(trained)
     seen = Seen(further.observations, beside=seen)
-    derived = derive(seen, run)
+    derived = derive(seen, folder.run)
     parsed.add(further)
     parsed.add(derived)
     return parsed, Seen(derived.observations, beside=seen)
