@@ -166,7 +166,7 @@ def test_a_job_that_may_not_be_submitted_yet_is_waited_for_and_an_array_that_nev
     done = bash(
         f"source {scripts}/job.sh; source {scripts}/smoke_jobs.sh; "
         f"ONE_GPU_SITE=() others=() raw={tmp_path} patience=2; ask_memory() {{ memory=(); }}; "
-        f"sleep() {{ ((SECONDS += 1)); }}; batch array {options} true",
+        f"unset SECONDS; SECONDS=0; sleep() {{ ((SECONDS += 1)); }}; batch array {options} true",  # no clock counts
         PATH=path,
     )
     assert done.returncode == 0, done.stderr
