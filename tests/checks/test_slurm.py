@@ -75,6 +75,10 @@ def test_a_line_of_the_configuration_says_whether_it_is_set_or_lists_a_word_or_i
     assert audited(f"{key:23} = {text}\n", listed=LISTED)[f"discovery.slurm.{gate}"] == value
 
 
+def test_a_line_that_shows_that_a_setting_was_asked_counts_only_where_the_setting_has_no_line():
+    assert audited("Prolog[0] = /a\nPrologFlags = Alloc\n")["discovery.slurm.prolog"] is True
+
+
 def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
     """Nothing keeps two jobs from one that is not in Gres."""
     facts = [("slurm.node.gpus", node, 7) for node in ("n0", "n1")]
