@@ -90,8 +90,8 @@ def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
 def promised(text: str, cpus: int | None, memory: float | None, overrides: bool = False) -> Verdict:
     parsed = slurm.nodes(f"NodeName=n0 Arch=x86_64 {text} State=IDLE Partitions=main\n", "x")
     parsed.add(slurm.config(f"SlurmdParameters = {'config_overrides' if overrides else '(null)'}\n", "x"))
-    found = (("discovery.cpu.count", "n0", cpus), ("inventory.memory", "n0", memory))
-    parsed.add(parsed_of([fact for fact in found if fact[2] is not None]))
+    facts = (("discovery.cpu.count", "n0", cpus), ("inventory.memory", "n0", memory))
+    parsed.add(parsed_of([fact for fact in facts if fact[2] is not None]))
     return judged(parsed, nodes=("n0",))["discovery.slurm.hardware n0"]
 
 
