@@ -112,9 +112,9 @@ WHOLE = "CPUTot=128 RealMemory=2063000"
     ("CPUTot=128", 128, 2015.3, False, OPEN, "did not say"),
     ("", 128, 2015.3, False, OPEN, "no evidence"),
 )
-def test_a_node_with_fewer_cpus_or_less_memory_than_slurm_hands_out_warns(text, cpus, memory, told, outcome, says):
+def test_a_node_with_fewer_cpus_or_less_memory_than_slurm_hands_out_warns(text, cpus, memory, overrides, outcome, says):
     """Slurm compares them when slurmd registers, and drains the node then; what is lost later it does not see."""
-    verdict = promised(text, cpus, memory, told)
+    verdict = promised(text, cpus, memory, overrides)
     assert verdict.outcome is outcome
     assert says in in_words(verdict)[1]
 

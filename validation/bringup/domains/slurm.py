@@ -59,14 +59,14 @@ def devices_behind_gres(derived: Parsed, observed: Seen, run: Run) -> None:
 def hardware(derived: Parsed, observed: Seen, run: Run) -> None:
     """Count of CPUs and MiB of memory those of which slurm.conf promises more than the node has. CPUs that Slurm was
     told to believe in (config_overrides) do not count."""
-    told = any("config_overrides" in str(line.value) for line in observed.of("slurm.config.SlurmdParameters"))
+    overrides = any("config_overrides" in str(line.value) for line in observed.of("slurm.config.SlurmdParameters"))
     memory = {node: gib * 1024 + 1 for node, gib in numbers(observed.of("inventory.memory")).items()}  # it is rounded
     has = {"CPUTot": numbers(observed.of("discovery.cpu.count")), "RealMemory": memory}
     for node, promised in by_node(observed.under(PROMISED)).items():
-        said = {fact.quantity.removeprefix(PROMISED): fact.value for fact in promised}
-        pairs = ((name, said.get(name), there.get(node)) for name, there in has.items())
+        configured = {fact.quantity.removeprefix(PROMISED): fact.value for fact in promised}
+        pairs = ((name, configured.get(name), there.get(node)) for name, there in has.items())
         both = {name: (most, there) for name, most, there in pairs if is_number(most) and there is not None}
-        short = [name for name, (most, there) in both.items() if most > there and not (told and name == "CPUTot")]
+        short = [name for name, (most, there) in both.items() if most > there and not (overrides and name == "CPUTot")]
         shown = [f"{name} {most} of {there:.0f}" for name, (most, there) in both.items() if name in short or not short]
         value = len(short) if short or len(both) == len(has) else None
         why = "; ".join(shown) if value is not None else "the node did not say its CPUs, or its memory"

@@ -207,9 +207,10 @@ def _folders(folder: RunFolder, pattern: str) -> dict[str, re.Match[str]]:
 
 
 def _logs(parsed: Parsed, folder: RunFolder, where: str) -> dict[str, str]:
-    """Read the logs of a folder, and of its folders of one node each: name below it -> text."""
+    """Read the logs of a folder, and of its folders of one node each: name below it -> text. A folder in the place of
+    a log is a problem, and not nothing."""
     is_log = re.compile(rf"{re.escape(where)}/(([^/]+/)?[^/]*\.log)")
-    names = {match[1]: name for name in folder.raw.files if (match := is_log.fullmatch(name)) is not None}
+    names = {match[1]: name for name in (*folder.raw.files, *folder.raw.folders) if (match := is_log.fullmatch(name))}
     texts = {below: read_text(parsed, folder, name) for below, name in names.items()}
     return {below: text for below, text in texts.items() if text is not None}
 
