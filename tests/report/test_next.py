@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bringup.kernel.judge import Judged
@@ -204,6 +205,12 @@ def test_what_only_follows_is_a_line_for_each_reason():
     shown = explain.screen(judged(a_verdict(OTHER, "n1"), *followed))
     reason = f"  [n1]: Slurm gives no job to this node: DOWN (20 gates: {', '.join(gates[:3])}, …)\n"
     assert f"not proven, blocked by another gate, or without evidence (20):\n{reason}" in shown
+    some = [gate for gate in GATES if gate.startswith("discovery.") and gate != OTHER][:25]
+    alone: dict[str, Any] = {"evidence": "none", "kind": Kind.ABSENT}
+    each = [a_verdict(gate, "n1", Outcome.INCOMPLETE, "nothing", cause=f"lacks {gate}", **alone) for gate in some]
+    shown = explain.screen(judged(a_verdict(OTHER, "n1"), *each))
+    assert shown.count(": lacks ") == 20
+    assert "  … and 5 more reasons; report.md has all\n" in shown
 
 
 def test_a_run_that_is_not_closed_is_said_to_go_on_and_who_knows():
