@@ -114,15 +114,15 @@ def readable_copy() -> Iterator[Path]:
 
 def test_each_node_is_a_host_of_its_own(cluster: Cluster) -> None:
     facts = "hostname; hostname -I; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net; touch /tmp/$0 /dev/shm/$0"
-    n0 = cluster.on("n0", "bash", "-c", facts, "mine").stdout.split()
-    n1 = cluster.on("n1", "bash", "-c", facts, "yours").stdout.split()
+    n0 = cluster.on("n0", "bash", "-c", facts, "bringup-of-n0").stdout.split()
+    n1 = cluster.on("n1", "bash", "-c", facts, "bringup-of-n1").stdout.split()
     assert n0[:2] == ["n0", "10.77.1.10"]
     assert n1[:2] == ["n1", "10.77.1.11"]
     assert n0[2] != n1[2]
     assert n0[3:] == n1[3:] == ["eth0", "lo"]
-    assert cluster.on("n1", "find", "/tmp", "/dev/shm", "-name", "mine").stdout == ""
-    assert "mine" not in cluster.on("n1", "ps", "ax").stdout
-    assert not Path("/tmp/mine").exists()
+    assert cluster.on("n1", "find", "/tmp", "/dev/shm", "-name", "bringup-of-n0").stdout == ""
+    assert "bringup-of-n0" not in cluster.on("n1", "ps", "ax").stdout
+    assert not Path("/tmp/bringup-of-n0").exists()
 
 
 def test_nodes_share_the_checkout_and_the_state_folder(cluster: Cluster) -> None:
