@@ -52,7 +52,7 @@ def with_samples(page: str, recorded: Path = RECORDED) -> str:
 
 @cache
 def of_the_whole_run(recorded: Path = RECORDED) -> dict[Path, str]:
-    """What `bringup report --markdown` writes of it, its figure, and what a public list makes of it: place -> text."""
+    """Return place -> text: its document, its figure, and the page that compares it with a public list."""
     curves = recorded / "curves.svg"
     with judged(recorded) as gathered:
         [scaling] = [run.folder for run in gathered.judged if run.run.phase == "nccl_scaling"]

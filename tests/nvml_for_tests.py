@@ -1,6 +1,6 @@
 """NVML as a probe asks it: the real pynvml, on the library that stands in for the driver's on simulated nodes.
 
-A test says what its GPUs have otherwise than healthy ones, as lines of their state file (simulated/healthy.conf)."""
+A test gives the lines of the state file (simulated/healthy.conf) in which its GPUs differ from healthy ones."""
 
 import atexit
 import os

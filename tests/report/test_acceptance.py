@@ -162,6 +162,7 @@ def test_an_acceptance_is_signed_checked_and_broken_by_another_boot_a_lost_gpu_a
     made = read_record(out / "acceptance.json", Acceptance)
     assert made.boots.keys() == {"n0", "n1"} and made.results[1].limits == ["found at 1 s: 8 of 8"]
     assert "<b>|" not in (out / "acceptance.html").read_text() + (out / "acceptance.md").read_text()
+    assert '"viewport"' in (out / "acceptance.html").read_text(), "a narrow screen showed it as a wide one"
     check = ["accept", str(run), "--check", str(out / "acceptance.json")]
     assert main(check) == 0 and "3 of 3 lines asked again; signed by anna@lab" in capsys.readouterr().out
     inventory = run / "raw/inventory.jsonl"
