@@ -26,7 +26,7 @@ from bringup.verb import complain
 
 FOLDER = Path("validation/results/acceptance")
 CONTRACT, RECORD, DOCUMENT, PAGE = "contract.yaml", "acceptance.json", "acceptance.md", "acceptance.html"
-_LINES = ("state", "line", "seen", "why", "how small a fault is found", "by")
+_LINES = ("state", "line", "seen", "why", "smallest fault found", "by")
 _RUNS = ("phase", "run", "opened", "outcome", "nodes", "signed by", "closed.json, SHA-256")
 _BOOT = "discovery.node.distinct"
 
