@@ -10,6 +10,7 @@ word without which it cannot match: a log of 40 MB took 470 passes.
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate, islice
 from pathlib import PurePosixPath
 from re import _constants, _parser  # type: ignore[attr-defined]
@@ -40,30 +41,34 @@ _BELOW_AN_ERROR = re.compile(
 its RAS service, without which it goes on."""
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _limited(pattern: str) -> str:
     """Return the pattern with a limit for each `.*`, `\\S*`, `\\w+`."""
-    limited = re.sub(r"(\.|\\[Sw])([*+])", lambda gap: f"{gap[1]}{{{int(gap[2] == '+')},{_GAP}}}", pattern)
+    return re.sub(r"(\.|\\[Sw])([*+])", lambda gap: f"{gap[1]}{{{int(gap[2] == '+')},{_GAP}}}", pattern)
+
+
+@cache  # compiled when a text has its word: most texts need a few of the hundreds
+def _compiled(limited: str) -> re.Pattern[str]:
     return re.compile(limited, re.MULTILINE)
 
 
-def _needed(pattern: re.Pattern[str]) -> str:
+def _needed(limited: str) -> str:
     """Return the longest run of letters that every match holds, as Python's own parser reads the pattern; empty: none
     is long enough to tell texts apart."""
-    runs = [""]
-    for kind, value in _parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE):
+    runs, parsed = [""], _parser.parse(limited, re.MULTILINE)
+    for kind, value in parsed:
         is_letter = kind is _constants.LITERAL and _WORD.fullmatch(chr(value) * _LETTERS) is not None
         runs = [*runs[:-1], runs[-1] + chr(value)] if is_letter else [*runs, ""]
     longest = max(runs, key=len)
-    is_cased = not pattern.flags & re.IGNORECASE
+    is_cased = not parsed.state.flags & re.IGNORECASE
     return longest if is_cased and len(longest) >= _LETTERS else ""
 
 
-_PATTERNS = [(signature, _compiled(pattern)) for signature in IN_ORDER for pattern in signature.patterns]
+_PATTERNS = [(signature, _limited(pattern)) for signature in IN_ORDER for pattern in signature.patterns]
 _NEEDED = [_needed(pattern) for _, pattern in _PATTERNS]
-_SUBJECTS = {each.id: _compiled(each.subject) for each in IN_ORDER if each.subject is not None}
-_BESIDE = {each.id: _compiled(each.beside) for each in IN_ORDER if each.beside is not None}
-_NOT_AFTER = {each.id: _compiled(each.not_after) for each in IN_ORDER if each.not_after is not None}
-_TELLING = {each.id: _compiled(each.telling) for each in IN_ORDER if each.telling is not None}
+_SUBJECTS = {each.id: _limited(each.subject) for each in IN_ORDER if each.subject is not None}
+_BESIDE = {each.id: _limited(each.beside) for each in IN_ORDER if each.beside is not None}
+_NOT_AFTER = {each.id: _limited(each.not_after) for each in IN_ORDER if each.not_after is not None}
+_TELLING = {each.id: _limited(each.telling) for each in IN_ORDER if each.telling is not None}
 _OVER = {  # of a root something stays behind, as after an eviction
     each.id: (re.compile(f"{each.begin or ''}(?:{'|'.join(each.patterns)})", re.MULTILINE), re.compile(each.over))
     for each in IN_ORDER
@@ -80,8 +85,8 @@ def _first(line: str, candidates: Iterable[int]) -> Signature | None:
     """Return the first signature of these patterns, by their places in _PATTERNS, that counts in this line."""
     for place in candidates:
         signature, pattern = _PATTERNS[place]
-        subject = _SUBJECTS.get(signature.id)
-        if (words := pattern.search(line)) is None or (subject is not None and subject.search(line) is None):
+        subject = _SUBJECTS.get(signature.id, "")
+        if (words := _compiled(pattern).search(line)) is None or _compiled(subject).search(line) is None:
             continue
         if signature.as_warning or _BELOW_AN_ERROR.search(line, 0, words.start()) is None:
             return signature
@@ -109,8 +114,8 @@ def in_lines(
             signature = _first(line, places)
             if signature is None or number > over.get(signature.id, number):
                 continue
-            key, tells = (signature.id, apart(number, line)), _TELLING.get(signature.id)
-            if key not in first or (tells and tells.search(line) and not tells.search(first[key][1])):
+            key, tells = (signature.id, apart(number, line)), _compiled(_TELLING.get(signature.id, "")).search
+            if key not in first or (tells(line) and not tells(first[key][1])):
                 first[key] = number, line.strip()[:_SHOWN]
             count[key] = count.get(key, 0) + 1
     return [
@@ -141,7 +146,7 @@ class _Lines:
         self._begins = list(accumulate((len(line) + 1 for line in several), initial=0))
         self._words = "\n".join(set(_WORD.findall(self._text)))
 
-    def first(self, pattern: re.Pattern[str]) -> int | None:
+    def first(self, pattern: str) -> int | None:
         """Return the index of the first line with this pattern."""
         return next(self._with(pattern), None)
 
@@ -153,9 +158,9 @@ class _Lines:
                 by_line.setdefault(index, []).append(place)
         return sorted(by_line.items())
 
-    def _with(self, pattern: re.Pattern[str]) -> Iterator[int]:
+    def _with(self, limited: str) -> Iterator[int]:
         """Yield lines in which a match begins. It may end in a later line: a caller searches the line alone again."""
-        at = 0
+        at, pattern = 0, _compiled(limited)
         while words := pattern.search(self._text, at):
             index = bisect_right(self._begins, words.start()) - 1
             yield index
