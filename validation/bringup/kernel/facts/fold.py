@@ -76,7 +76,7 @@ def facts_of(gate: Gate, observed: Seen) -> list[Observation]:
     for name in gate.fold.facts:
         several |= observed.starting_with(name[:-1]) if name.endswith("*") else {name: observed.of(name)}
     if gate.id in several:
-        several[gate.id] = [fact for fact in several[gate.id] if "/" in fact.subject]
+        several[gate.id] = [fact for fact in several[gate.id] if fact.device]
     return [fact for of in several.values() for fact in of]
 
 
@@ -86,7 +86,7 @@ def groups(gate: Gate, observed: Seen, run: Run) -> list[Group]:
     of_subjects = by_node(facts) if gate.per == "node" else {JOB: facts} if facts else {}
     if "." in of:
         # said of the node as a whole: nvidia-smi lists no process on any GPU
-        whole = {fact.subject for fact in observed.of(gate.id) if "/" not in fact.subject and fact.value is not None}
+        whole = {fact.subject for fact in observed.of(gate.id) if not fact.device and fact.value is not None}
         return [
             Group(count.subject, of_subjects.get(count.subject, []), None if count.subject in whole else count)
             for count in observed.of(of)
@@ -118,7 +118,7 @@ def ended_by_slurm(observed: Seen, step: str | None) -> str | None:
 def by_node(facts: Iterable[Observation]) -> dict[str, list[Observation]]:
     nodes: dict[str, list[Observation]] = {}
     for fact in facts:
-        nodes.setdefault(fact.subject.partition("/")[0], []).append(fact)
+        nodes.setdefault(fact.node, []).append(fact)
     return nodes
 
 
@@ -131,10 +131,9 @@ def _equal(facts: list[Observation]) -> Iterable[list[Observation]]:
 
 def named(fact: Observation, why: str | None) -> str:
     """Write `mlx5_1:1: link_downed 23`."""
-    node, _, device = fact.subject.partition("/")
-    at = fact.quantity.partition("@")[2]
+    device, at = fact.device, fact.quantity.partition("@")[2]
     if at:
-        device = f"{at} {device or node}"
+        device = f"{at} {device or fact.node}"
     elif fact.quantity.startswith("inventory.folder."):
         device = fact.quantity.split(".")[2]
     return f"{device}: {why}" if device and why else device or why or ""

@@ -118,6 +118,17 @@ class Observation(OfMany, frozen=True, kw_only=True):
     step: str = ""  # the step that it is from, where its facts have to be told from those of other steps: collectives-2
     round: int | None = None  # of pairs
 
+    @property
+    def node(self) -> str:
+        """Return n0 of the fact of a device, n0/gpu1; else the subject."""
+        return self.subject.partition("/")[0]
+
+    @property
+    def device(self) -> str:
+        """Return gpu1 of n0/gpu1. Empty: what was seen is of the subject as a whole, and no fact of one of its
+        devices."""
+        return self.subject.partition("/")[2]
+
 
 class Observations(Versioned):
     """`observations.json`, derived from raw/."""
