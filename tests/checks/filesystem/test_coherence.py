@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import coherence
@@ -188,9 +189,11 @@ def test_a_client_that_keeps_missing_names_sees_the_late_name_later(tmp_path, ca
     folder, another, own = (tmp_path / name for name in ("shared", "another", "own"))
     for each in (folder, another, own):
         each.mkdir()
+    begun = time.monotonic()
     seen = one_folder(folder, folder, tmp_path)
+    took = time.monotonic() - begun
     assert seen["smoke.fs.looked"] is seen["smoke.fs.reads_submit_host"] is seen["smoke.fs.seen_by_submit_host"] is True
-    assert 1 < float(str(seen["smoke.fs.late_lookup"])) < KEEP_S + 3
+    assert 1 < float(str(seen["smoke.fs.late_lookup"])) < took
     seen = one_folder(another, own, tmp_path)  # which is not shared
     assert (seen["smoke.fs.reads_submit_host"], seen["smoke.fs.seen_by_submit_host"]) == (False, False)
     assert seen["smoke.fs.late_lookup"] is None
@@ -199,10 +202,12 @@ def test_a_client_that_keeps_missing_names_sees_the_late_name_later(tmp_path, ca
 def test_nodes_that_keep_missing_names_hold_and_try_locks_and_see_every_change(tmp_path, caching_client):
     folder = tmp_path / "shared"
     folder.mkdir()
+    begun = time.monotonic()
     parsed = performed(dict.fromkeys(THREE, folder))
+    took = time.monotonic() - begun
     for case in FLAGS:
         assert set(flags(parsed, case).values()) == {True}, case
-    assert all(1 < float(str(seconds)) < KEEP_S + 3 for seconds in flags(parsed, "late_lookup").values())
+    assert all(1 < float(str(seconds)) < took for seconds in flags(parsed, "late_lookup").values())
 
 
 def test_the_mount_and_its_caches_are_named(tmp_path, monkeypatch):
