@@ -354,14 +354,33 @@ def test_variables_of_the_shell_that_change_the_jobs_are_named(monkeypatch):
     ("NCCL_SOCKET_IFNAME", "=ens3", "a node that calls its own otherwise has none"),
     ("NCCL_IB_HCA", "^mlx5_9", "all RDMA devices but these are used"),
     ("NCCL_IB_DISABLE", "1", "a whole path is switched off"),
+    ("NCCL_DEBUG", "DEBUG", "NCCL_DEBUG=DEBUG: NCCL prints no error at this word"),
+    ("NCCL_DEBUG", "version", "NCCL prints no error at this word"),
+    ("NCCL_NVLS_ENABLE", "true", "NCCL before 2.31 reads a word as 0"),
+    ("NCCL_BUFFSIZE", "8M", "NCCL reads the digits alone"),
+    ("NCCL_SOCKET_IFNAME", '"eth0"', "NCCL takes quotes, blanks"),
+    ("NCCL_IB_HCA", "mlx5_0, mlx5_1", "and finds no such device"),
+    ("NCCL_IB_GID_IDX", "3", "NCCL_IB_GID_IDX: NCCL reads none of this name; NCCL_IB_GID_INDEX is one"),
+    ("NCCL_P2P_DISABLED", "0", "NCCL_P2P_DISABLE is one"),
 )
-def test_variables_that_pin_a_choice_are_named_in_the_shell_and_in_the_site_file(monkeypatch, variable, value, says):
+def test_variables_that_pin_a_choice_or_that_nccl_does_not_read_are_named_in_the_shell_and_in_the_site_file(
+    monkeypatch, variable, value, says
+):
     declared = findings(with_site(environment={variable: value}))["variables"]
     assert (declared.mark, says in declared.says) == ("WARN", True)
     with monkeypatch.context() as shell:
         shell.setenv(variable, value)
         assert findings(healthy())["variables"] == declared
-    assert findings(with_site(environment={"NCCL_IB_HCA": "mlx5_0,mlx5_1"}))["variables"].mark == "PASS"
+
+
+@for_each(
+    "NCCL_IB_HCA=mlx5_0,mlx5_1", "NCCL_DEBUG=info", "NCCL_DEBUG=", "NCCL_BUFFSIZE=8388608", "NCCL_NVLS_ENABLE=0",
+    "NCCL_SOCKET_IFNAME=^lo,docker", "NCCL_VERSION=2.29.7-1", "NCCL_FASTRAK_CTRL_DEV=eth0", "NCCL_SHARP_DISABLE=1",
+    "NCCL_TESTS_BIN=/opt/build", "NCCL_ASYNC_ERROR_HANDLING=1", "NCCL_HOME=/usr",
+)  # fmt: skip
+def test_variables_that_nccl_reads_so_or_that_another_program_reads_are_not_named(setting):
+    variable, _, value = setting.partition("=")
+    assert findings(with_site(environment={variable: value}))["variables"].mark == "PASS"
 
 
 def test_a_partition_whose_nodes_are_off_and_hidden_is_no_partition_without_gpus():

@@ -1,9 +1,10 @@
 """What vendors document: the right values of a node's settings, known faults of installed versions; and variables that
-pin a choice (validation/known/right_values.yaml, version_faults.yaml, pinned_variables.yaml). Beyond them nothing is
-said."""
+pin a choice or that NCCL does not read (validation/known/right_values.yaml, version_faults.yaml, pinned_variables.yaml,
+nccl_variables.yaml). Beyond them nothing is said."""
 
 import re
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Literal
 
@@ -46,6 +47,12 @@ class PinnedVariable(Record):
     wrong: str  # of the whole value
     harm: str
     source: str
+
+
+class NcclVariables(Record):
+    source: str
+    others: list[str]  # regular expressions of names that something else reads
+    names: list[str]
 
 
 class VersionFault(Record):
@@ -129,11 +136,21 @@ def _faults_of(component: str, version: str) -> list[VersionFault]:
 
 
 def pinned(environment: Mapping[str, str]) -> list[str]:
-    """Say of each variable that pins a choice, or changes what is computed, what it does."""
+    """Say of each variable that pins a choice, or changes what is computed, what it does; and of one of NCCL that it
+    does not read, or does not read so."""
     variables = known("pinned_variables", list[PinnedVariable])
+    of_nccl = [name.removeprefix("NCCL_") for name in sorted(environment) if name.startswith("NCCL_")]
     return [
         f"{name}={value}: {each.harm} ({each.source})"
         for name, value in sorted(environment.items())
         for each in variables
         if re.fullmatch(each.name, name) and re.fullmatch(each.wrong, value)
-    ]
+    ] + [f"NCCL_{name}: NCCL reads none of this name; NCCL_{near} is one" for name in of_nccl if (near := _meant(name))]
+
+
+def _meant(name: str) -> str | None:
+    """Return the variable of NCCL that a misspelled one is near to. None: it is read, or may be of another program."""
+    variables = known("nccl_variables", NcclVariables)
+    if name in variables.names or any(re.fullmatch(other, name) for other in variables.others):
+        return None
+    return next(iter(get_close_matches(name, variables.names, 1, 0.8)), None)
