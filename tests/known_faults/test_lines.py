@@ -40,6 +40,23 @@ def test_a_line_is_known_by_its_reason_and_its_subject_before_its_frame_and_its_
     assert sign.id == signature
 
 
+OF_CUDA = {
+    "gpu.out-of-memory": {2}, "gpu.cuda-start": {3, 127, 304, 999}, "gpu.busy": {46, 100, 101, 216}, "gpu.ecc": {214},
+    "gpu.no-driver": {34, 35, 36, 98, 209, 221, 222, 227, 803, 804}, "gpu.peer-access": {217, 711},
+    "gpu.nvlink": {220, 226}, "gpu.illegal-access": {53, 700, 702, 710, *range(714, 720)}, "gpu.fabric": {802, 919},
+    "gpu.mps": set(range(805, 811)),
+}  # fmt: skip
+
+
+def test_each_error_of_cuda_that_speaks_of_a_gpu_or_its_driver_is_known_by_its_text_and_no_other_one_is():
+    found: dict[str, set[int]] = {}
+    for line in (FIXTURES / "cuda-errors.txt").read_text(encoding="utf-8").splitlines()[1:]:
+        number, _, text = line.split(" ", 2)
+        if sign := signs.match(f"torch.AcceleratorError: CUDA error: {text.removeprefix('| ')}"):
+            found.setdefault(sign.id, set()).add(int(number))
+    assert found == OF_CUDA
+
+
 def test_only_patterns_whose_word_the_lines_have_are_searched_in_them(monkeypatch):
     """40 MB of random bytes, in which no word of a sign stands, took 20 s: each of 470 patterns read all of them."""
     searched: list[int] = []
