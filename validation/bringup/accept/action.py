@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from bringup.accept import propose
-from bringup.accept.contract import Contract, parse
+from bringup.accept.contract import Contract, parse, proposed
 from bringup.accept.lines import of_contract
 from bringup.accept.records import Acceptance, OfRun, State
 from bringup.kernel.errors import BringupError, RecordError, RunError, UsageError
@@ -28,6 +27,7 @@ FOLDER = Path("validation/results/acceptance")
 CONTRACT, RECORD, DOCUMENT, PAGE = "contract.yaml", "acceptance.json", "acceptance.md", "acceptance.html"
 _LINES = ("state", "line", "seen", "why", "smallest fault found", "by")
 _RUNS = ("phase", "run", "opened", "outcome", "nodes", "signed by", "closed.json, SHA-256")
+_SIGNED = ("for the", "which is", "name and date", "signature")
 _BOOT = "discovery.node.distinct"
 
 
@@ -38,7 +38,7 @@ def do_accept(arguments: argparse.Namespace) -> int:
     if arguments.template:
         output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
         outputs.check([output])
-        outputs.write(output, propose.text(collection.gather(arguments.runs).judged))
+        outputs.write(output, proposed(collection.gather(arguments.runs).judged))
         return 0
     return _check(arguments) if arguments.check else _accept(arguments)
 
@@ -50,21 +50,17 @@ def _accept(arguments: argparse.Namespace) -> int:
     if folder.exists() and not arguments.force:
         raise UsageError(f"-o {folder}: is there already; name a new folder, or add --force")
     made = _made(arguments, contract, words)
-    outputs.make_folder("-o", folder)
-    signature.beside(folder / RECORD).unlink(missing_ok=True)  # of what is written over
-    write_text(folder / CONTRACT, words, replace=arguments.force)
-    write_record(folder / RECORD, made, replace=arguments.force)
     parties = (("vendor", contract.vendor), ("customer", contract.customer))
     tables = {
         "Line by line": (_LINES, [each.row for each in made.results]),
         "What it rests on": (_RUNS, [each.row for each in made.runs]),
-        "Signed": (
-            ("for the", "which is", "name and date", "signature"),
-            [[who, name or "", "", ""] for who, name in parties],
-        ),
+        "Signed": (_SIGNED, [[who, name or "", "", ""] for who, name in parties]),
     }
-    for name in (DOCUMENT, PAGE):
-        document = render(f"{name}.j2", made=made, contract=contract, tables=tables)
+    outputs.make_folder("-o", folder)
+    signature.beside(folder / RECORD).unlink(missing_ok=True)  # of what is written over
+    write_record(folder / RECORD, made, replace=arguments.force)
+    documents = {name: render(f"{name}.j2", made=made, contract=contract, tables=tables) for name in (DOCUMENT, PAGE)}
+    for name, document in {CONTRACT: words, **documents}.items():
         write_text(folder / name, document, replace=arguments.force)
     signature.sign(folder / RECORD, complain)
     print(text.columns(_LINES[:5], [each.row[:5] for each in made.results]))
@@ -74,12 +70,10 @@ def _accept(arguments: argparse.Namespace) -> int:
 
 def _made(arguments: argparse.Namespace, contract: Contract, words: str) -> Acceptance:
     """Make the acceptance of these runs, now. words: of the contract. Raises RunError where no run was closed."""
-    limits: dict[str, str] = {}
-    if arguments.limits is not None:
-        try:
-            limits = TypeAdapter(dict[str, str]).validate_json(text_of(arguments.limits))
-        except ValidationError as error:
-            raise RecordError(f"{arguments.limits}: no limits.json of validation/benchmarks/fault_limits.py") from error
+    try:
+        limits = TypeAdapter(dict[str, str]).validate_json(text_of(arguments.limits) if arguments.limits else "{}")
+    except ValidationError as error:
+        raise RecordError(f"{arguments.limits}: no limits.json of validation/benchmarks/fault_limits.py") from error
     runs, signers = collection.gather(arguments.runs), signature.signers(arguments.signers)
     closed = [(run, run.seal) for run in runs.judged if run.seal is not None and run.seal.closed is not None]
     if not closed:
