@@ -71,9 +71,10 @@ class _Evidence:
             seen = f"bringup cannot show it; {line.shown_by or 'nothing is named'}"
         state, asking = self._state(), dict.fromkeys([*line.gates, (line.fact or "").partition("@")[0]])
         why = first_few(list(dict.fromkeys([*self.against, *self.gaps])), 3) or None
-        found = [limits[gate] for gate in asking if gate in limits]
-        made = {"line": name, "says": line.says, "state": state, "seen": seen, "why": why, "limits": found}
-        return Result.model_validate({**made, "runs": list(self.by), "exception": line.exception})
+        least, by, waiver = [limits[gate] for gate in asking if gate in limits], list(self.by), line.exception
+        return Result(
+            line=name, says=line.says, state=state, seen=seen, why=why, limits=least, runs=by, exception=waiver
+        )
 
     def _state(self) -> State:
         if self.against or not self.asked:

@@ -93,8 +93,8 @@ def as_fault(place: Place, failed: Sequence[Failure], rotation: int) -> Fault:
     run, verdict = next((each for each in failed if where in subjects.nodes_of(each[1].subject)), failed[0])
     at = run.run.opened_at if run.seal is None or run.seal.closed is None else run.seal.closed.closed_at
     also = list(dict.fromkeys(other.gate for _, other in failed if other.gate != verdict.gate))
-    found = {"at": at, "rotation": rotation, "gate": verdict.gate, "run": shown_path(run.folder), "also": also}
-    return Fault.model_validate({**found, "kind": kind, "place": where, "says": sentence(verdict)})
+    gate, at_run, says = verdict.gate, shown_path(run.folder), sentence(verdict)
+    return Fault(kind=kind, place=where, at=at, rotation=rotation, gate=gate, run=at_run, says=says, also=also)
 
 
 def observed(runs: Sequence[Judged]) -> list[Observation]:
