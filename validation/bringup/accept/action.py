@@ -1,8 +1,6 @@
 """What `bringup accept` does. The acceptance is signed over the bytes of acceptance.json, which names the contract and
 each closed.json by their checksums."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.profile_text import text_of
 from bringup.kernel.records import parse_record, read_record_text, write_record, write_text
 from bringup.kernel.results import REPOSITORY, sha256
-from bringup.kernel.run_folder import Seal
 from bringup.report import collection, outputs, text
 from bringup.report.render import render
 from bringup.run import open as opening
@@ -75,10 +72,10 @@ def _made(arguments: argparse.Namespace, contract: Contract, words: str) -> Acce
     except ValidationError as error:
         raise RecordError(f"{arguments.limits}: no limits.json of validation/benchmarks/fault_limits.py") from error
     runs, signers = collection.gather(arguments.runs), signature.signers(arguments.signers)
-    closed = [(run, run.seal) for run in runs.judged if run.seal is not None and run.seal.closed is not None]
+    closed = [run for run in runs.judged if run.seal is not None and run.seal.closed is not None]
     if not closed:
         raise RunError("none of these runs was closed: there is nothing to accept by; name a playbook that ended")
-    in_order = sorted((run for run, _ in closed), key=lambda run: run.run.opened_at)
+    in_order = sorted(closed, key=lambda run: run.run.opened_at)
     boots = [boot for run in in_order for boot in run.seen.of(_BOOT) if boot.subject in contract.node_names]
     return Acceptance(
         contract=contract.contract,
@@ -87,18 +84,17 @@ def _made(arguments: argparse.Namespace, contract: Contract, words: str) -> Acce
         cluster=str(in_order[0].run.of_cluster),
         boots={boot.subject: str(boot.value) for boot in boots if boot.value is not None},
         results=of_contract(contract, runs, limits),
-        runs=[_of_run(run, seal, signers) for run, seal in closed],
+        runs=[_of_run(run, sha256(run.seal.content), signers) for run in closed if run.seal is not None],
     )
 
 
-def _of_run(judged: Judged, seal: Seal, signers: Path | None) -> OfRun:
+def _of_run(judged: Judged, closed_sha256: str, signers: Path | None) -> OfRun:
     try:
         signed_by = None if signers is None else signature.signer(judged, signers)
     except BringupError:
         signed_by = None
-    outcome, digest = judged.verdicts.outcome, sha256(seal.content)
     fields = judged.run.model_dump(include={"phase", "name", "opened_at", "nodes"})
-    return OfRun(**fields, outcome=outcome, closed_sha256=digest, signed_by=signed_by)
+    return OfRun(**fields, outcome=judged.verdicts.outcome, closed_sha256=closed_sha256, signed_by=signed_by)
 
 
 def _check(arguments: argparse.Namespace) -> int:

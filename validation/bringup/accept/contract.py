@@ -4,8 +4,6 @@ A line names checks, statements of the six answers, or a fact with what it has t
 one that bringup cannot show: it stays in the document, for people to sign.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -59,7 +57,7 @@ class Line(Record):
     exception: Waiver | None = None
 
     @model_validator(mode="after")
-    def _asks_one_thing(self) -> Line:
+    def _asks_one_thing(self) -> "Line":
         asks = [name for name in ("checks", "statements", "fact", "shown_by") if getattr(self, name)]
         rules = [name for name in (*RULES, "on_nodes") if getattr(self, name) is not None]
         if len(asks) > 1:
@@ -94,7 +92,7 @@ class Contract(Versioned):
     lines: dict[RunName, Line] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _names_its_nodes(self) -> Contract:
+    def _names_its_nodes(self) -> "Contract":
         if NODES in self.lines:
             raise ValueError(f"lines.{NODES}: is the line of the nodes themselves; give this one another name")
         for name, line in self.lines.items():

@@ -4,8 +4,6 @@ The nodes of the contract are the yardstick: a line that held on fewer of them i
 count: a line that failed in one of them is refuted, also if it held in another one. A placeholder proves nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -59,16 +57,9 @@ class _Evidence:
 
     def result(self, name: str, limits: Mapping[str, str]) -> Result:
         line = self.line
-        if name == NODES:
-            seen = self._of_nodes()
-        elif line.checks:
-            seen = self._of_checks()
-        elif line.statements:
-            seen = self._of_statements()
-        elif line.fact:
-            seen = self._of_fact(line.fact)
-        else:
-            seen = f"bringup cannot show it; {line.shown_by or 'nothing is named'}"
+        asks = {"checks": self._of_checks, "statements": self._of_statements, "fact": self._of_fact}
+        look = self._of_nodes if name == NODES else next((asks[key] for key in asks if getattr(line, key)), None)
+        seen = look() if look is not None else f"bringup cannot show it; {line.shown_by or 'nothing is named'}"
         state, asking = self._state(), dict.fromkeys([*line.gates, (line.fact or "").partition("@")[0]])
         why = first_few(list(dict.fromkeys([*self.against, *self.gaps])), 3) or None
         least, by, waiver = [limits[gate] for gate in asking if gate in limits], list(self.by), line.exception
@@ -140,8 +131,8 @@ class _Evidence:
             (self.against if claim.mark is Mark.FAIL else self.gaps).append(why)
         return many(sum(claim.verdicts for claim in claims), "verdict")
 
-    def _of_fact(self, fact: str) -> str:
-        line, verdicts = self.line, list[Verdict]()
+    def _of_fact(self) -> str:
+        line, fact, verdicts = self.line, str(self.line.fact), list[Verdict]()
         # all runs together say how rare a fault is
         soaked = called(SOAKED)(self.runs.judged) if fact.startswith(_OF_SOAK) else []
         for run in (run for run in self.runs.judged if line.phase in (None, run.run.phase)):

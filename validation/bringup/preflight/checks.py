@@ -1,7 +1,5 @@
 """Phases inside a user's job, by their own scripts and in short form; whom their verdicts accuse, and who is best."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -90,7 +88,7 @@ class Accusation:
     def has_slow(self) -> bool:
         return bool(self.links or self.nodes.keys() - self.broken)
 
-    def confirmed_by(self, again: Accusation) -> Accusation:
+    def confirmed_by(self, again: "Accusation") -> "Accusation":
         """Return what is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes,
         and neighbours have their own: a healthy node was exchanged for the pace of one moment."""
         broken = self.broken | again.broken

@@ -1,7 +1,5 @@
 """What `bringup soak` does."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from functools import partial

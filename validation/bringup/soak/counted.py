@@ -1,7 +1,5 @@
 """What a rotation showed: hours without a fault, faults with their place, remarks and speeds."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """A soak under way: rotation after rotation, until time is over or enough is known."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import deque
