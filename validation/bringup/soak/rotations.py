@@ -92,8 +92,7 @@ class Soaking:
             # scripts run on the first node: where they cannot begin, no job says whose fault it is
             suspect, *nodes = nodes
         queue = deque(planned(self.soak, nodes))
-        folder, kept = self._begin(number, nodes, list(queue))
-        book = read_record(folder / runs.PLAYBOOK, Playbook)
+        folder, kept, book = self._begin(number, nodes, list(queue))
         work = _Work(self.request, self.console, self.soak.gpus_per_node, kept, folder, book)
         work.title, work.environment = f"rotation {number}, ", {"BRINGUP_LOAD_S": LOAD_S}
         while queue and (not work.judged or enough(self.soak, time.monotonic() - begun) is None):
@@ -121,7 +120,7 @@ class Soaking:
         new = [counted.as_fault(*failures[name], number) for name in rotation.failing if name not in standing]
         self._add(rotation, new, work, suspect)
 
-    def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept]:
+    def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept, Playbook]:
         """Make the folder of a rotation. What an earlier start of it has finished is kept; its jobs are waited for."""
         kept: playbook.Kept = {}
         name = f"{self.soak.name}-{number}"
@@ -136,7 +135,7 @@ class Soaking:
         profile, site = self.request.profile.name, self.soak.site
         book = Playbook(name=own, nodes=nodes, profile=profile, site=site, planned=stems, left_out=[], steps=[])
         write_record(folder / runs.PLAYBOOK, book)
-        return folder, kept
+        return folder, kept, book
 
     def _add(self, rotation: Rotation, faults: list[Fault], work: playbook.Work, suspect: str | None) -> None:
         soak, when = self.soak, dict[str, Any](at=opening.now(), rotation=rotation.number)

@@ -58,9 +58,8 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
     if on_nodes and job.nodes:
         _ask_nodes(answer, nodes)
     elif job.nodes:
-        answer.not_seen.append(
-            f"kernel logs and processes of {hostlist.shortened(job.nodes)}: a step there can read them (--on-nodes)"
-        )
+        where = f"kernel logs and processes of {hostlist.shortened(job.nodes)}"
+        answer.not_seen.append(f"{where}: a step there can read them (--on-nodes)")
     return answer
 
 
