@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from bringup.why.first_cause import Answer, Cause, Job, Text, elsewhere, judged
+from bringup.why.job import Answer, Cause, Job, Text, elsewhere, judged
 from bringup.why.places import HOW_TO_LEARN, Step
 from loops import for_each
 

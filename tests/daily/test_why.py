@@ -3,7 +3,8 @@
 import tracemalloc
 
 from bringup.readers.node_states import Node
-from bringup.why.first_cause import _NO_LINE, Cause, Job, Text, elsewhere, judged
+from bringup.why.first_cause import _NO_LINE, Cause, Job, Text, judged
+from bringup.why.job import elsewhere
 from bringup.why.places import Step
 from loops import for_each
 from runs_for_tests import FIXTURES

@@ -25,8 +25,7 @@ from bringup.report.campaigns import Playbook
 from bringup.report.collection import Collection
 from bringup.run import playbook
 from bringup.soak import counted, drift, rotations
-from bringup.soak.kinds import KINDS, kind_of
-from bringup.soak.records import Proven, Soak
+from bringup.soak.records import KINDS, Proven, Soak, kind_of
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_verdict, healthy, observed
 from loops import for_each
 from rich.console import Console

@@ -1,15 +1,12 @@
 """What `bringup accept` does. The acceptance is signed over the bytes of acceptance.json, which names the contract and
 each closed.json by their checksums."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from bringup.accept import propose
-from bringup.accept.contract import Contract, parse
+from bringup.accept.contract import Contract, parse, proposed
 from bringup.accept.lines import of_contract
 from bringup.accept.records import Acceptance, OfRun, State
 from bringup.kernel.errors import BringupError, RecordError, RunError, UsageError
@@ -17,7 +14,6 @@ from bringup.kernel.judge import Judged
 from bringup.kernel.plan.profile_text import text_of
 from bringup.kernel.records import parse_record, read_record_text, write_record, write_text
 from bringup.kernel.results import REPOSITORY, sha256
-from bringup.kernel.run_folder import Seal
 from bringup.report import collection, outputs, text
 from bringup.report.render import render
 from bringup.run import open as opening
@@ -28,6 +24,7 @@ FOLDER = Path("validation/results/acceptance")
 CONTRACT, RECORD, DOCUMENT, PAGE = "contract.yaml", "acceptance.json", "acceptance.md", "acceptance.html"
 _LINES = ("state", "line", "seen", "why", "smallest fault found", "by")
 _RUNS = ("phase", "run", "opened", "outcome", "nodes", "signed by", "closed.json, SHA-256")
+_SIGNED = ("for the", "which is", "name and date", "signature")
 _BOOT = "discovery.node.distinct"
 
 
@@ -38,7 +35,7 @@ def do_accept(arguments: argparse.Namespace) -> int:
     if arguments.template:
         output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
         outputs.check([output])
-        outputs.write(output, propose.text(collection.gather(arguments.runs).judged))
+        outputs.write(output, proposed(collection.gather(arguments.runs).judged))
         return 0
     return _check(arguments) if arguments.check else _accept(arguments)
 
@@ -50,21 +47,17 @@ def _accept(arguments: argparse.Namespace) -> int:
     if folder.exists() and not arguments.force:
         raise UsageError(f"-o {folder}: is there already; name a new folder, or add --force")
     made = _made(arguments, contract, words)
-    outputs.make_folder("-o", folder)
-    signature.beside(folder / RECORD).unlink(missing_ok=True)  # of what is written over
-    write_text(folder / CONTRACT, words, replace=arguments.force)
-    write_record(folder / RECORD, made, replace=arguments.force)
     parties = (("vendor", contract.vendor), ("customer", contract.customer))
     tables = {
         "Line by line": (_LINES, [each.row for each in made.results]),
         "What it rests on": (_RUNS, [each.row for each in made.runs]),
-        "Signed": (
-            ("for the", "which is", "name and date", "signature"),
-            [[who, name or "", "", ""] for who, name in parties],
-        ),
+        "Signed": (_SIGNED, [[who, name or "", "", ""] for who, name in parties]),
     }
-    for name in (DOCUMENT, PAGE):
-        document = render(f"{name}.j2", made=made, contract=contract, tables=tables)
+    outputs.make_folder("-o", folder)
+    signature.beside(folder / RECORD).unlink(missing_ok=True)  # of what is written over
+    write_record(folder / RECORD, made, replace=arguments.force)
+    documents = {name: render(f"{name}.j2", made=made, contract=contract, tables=tables) for name in (DOCUMENT, PAGE)}
+    for name, document in {CONTRACT: words, **documents}.items():
         write_text(folder / name, document, replace=arguments.force)
     signature.sign(folder / RECORD, complain)
     print(text.columns(_LINES[:5], [each.row[:5] for each in made.results]))
@@ -74,17 +67,15 @@ def _accept(arguments: argparse.Namespace) -> int:
 
 def _made(arguments: argparse.Namespace, contract: Contract, words: str) -> Acceptance:
     """Make the acceptance of these runs, now. words: of the contract. Raises RunError where no run was closed."""
-    limits: dict[str, str] = {}
-    if arguments.limits is not None:
-        try:
-            limits = TypeAdapter(dict[str, str]).validate_json(text_of(arguments.limits))
-        except ValidationError as error:
-            raise RecordError(f"{arguments.limits}: no limits.json of validation/benchmarks/fault_limits.py") from error
+    try:
+        limits = TypeAdapter(dict[str, str]).validate_json(text_of(arguments.limits) if arguments.limits else "{}")
+    except ValidationError as error:
+        raise RecordError(f"{arguments.limits}: no limits.json of validation/benchmarks/fault_limits.py") from error
     runs, signers = collection.gather(arguments.runs), signature.signers(arguments.signers)
-    closed = [(run, run.seal) for run in runs.judged if run.seal is not None and run.seal.closed is not None]
+    closed = [run for run in runs.judged if run.seal is not None and run.seal.closed is not None]
     if not closed:
         raise RunError("none of these runs was closed: there is nothing to accept by; name a playbook that ended")
-    in_order = sorted((run for run, _ in closed), key=lambda run: run.run.opened_at)
+    in_order = sorted(closed, key=lambda run: run.run.opened_at)
     boots = [boot for run in in_order for boot in run.seen.of(_BOOT) if boot.subject in contract.node_names]
     return Acceptance(
         contract=contract.contract,
@@ -93,18 +84,17 @@ def _made(arguments: argparse.Namespace, contract: Contract, words: str) -> Acce
         cluster=str(in_order[0].run.of_cluster),
         boots={boot.subject: str(boot.value) for boot in boots if boot.value is not None},
         results=of_contract(contract, runs, limits),
-        runs=[_of_run(run, seal, signers) for run, seal in closed],
+        runs=[_of_run(run, sha256(run.seal.content), signers) for run in closed if run.seal is not None],
     )
 
 
-def _of_run(judged: Judged, seal: Seal, signers: Path | None) -> OfRun:
+def _of_run(judged: Judged, closed_sha256: str, signers: Path | None) -> OfRun:
     try:
         signed_by = None if signers is None else signature.signer(judged, signers)
     except BringupError:
         signed_by = None
-    outcome, digest = judged.verdicts.outcome, sha256(seal.content)
     fields = judged.run.model_dump(include={"phase", "name", "opened_at", "nodes"})
-    return OfRun(**fields, outcome=outcome, closed_sha256=digest, signed_by=signed_by)
+    return OfRun(**fields, outcome=judged.verdicts.outcome, closed_sha256=closed_sha256, signed_by=signed_by)
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -4,28 +4,41 @@ A line names checks, statements of the six answers, or a fact with what it has t
 one that bringup cannot show: it stays in the document, for people to sign.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from bringup.accept.records import Waiver, Words
-from bringup.kernel.errors import FileError, UsageError
+from bringup.kernel.errors import FileError, RunError, UsageError
 from bringup.kernel.facts import hostlist
+from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.catalogue import GATES, proving
 from bringup.kernel.plan.claims import CLAIMS
+from bringup.kernel.plan.expectation import SPEEDS
 from bringup.kernel.plan.gate import OF_SITE
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import Rule
-from bringup.kernel.records import Name, Record, RunName, Value, Versioned
+from bringup.kernel.records import Name, Record, RunName, Value, Versioned, grouped, known
 
+Words = Annotated[str, Field(min_length=1)]
 RULES: tuple[Rule, ...] = ("equals", "at_least", "at_most", "one_of")
 MOST_BYTES = 2**20
 NODES = "nodes"
+_SERIALS = "inventory.gpu.serial"
+_HEAD = """\
+# A contract, line by line: put in place of each value what was sold, and take out what was not.
+# bringup accept RUN --contract THIS says of each line: proven, refuted, not proven, or not asked. docs/acceptance.md
+"""
+
+
+class Waiver(Record):
+    """A line is accepted although it is not proven."""
+
+    who: Words
+    why: Words
 
 
 class Line(Record):
@@ -44,7 +57,7 @@ class Line(Record):
     exception: Waiver | None = None
 
     @model_validator(mode="after")
-    def _asks_one_thing(self) -> Line:
+    def _asks_one_thing(self) -> "Line":
         asks = [name for name in ("checks", "statements", "fact", "shown_by") if getattr(self, name)]
         rules = [name for name in (*RULES, "on_nodes") if getattr(self, name) is not None]
         if len(asks) > 1:
@@ -53,35 +66,21 @@ class Line(Record):
             raise ValueError(f"a fact needs one of {', '.join((*RULES, 'on_nodes'))}, and nothing else takes them")
         if self.fact is None and (self.phase or self.unit):
             raise ValueError("phase and unit are of a fact")
-        claims = [claim.id for claim in CLAIMS]
-        unknown: list[tuple[str, list[str], Iterable[str]]] = [
-            ("check", [each for each in self.checks if not each.startswith(OF_SITE) and not _matching(each)], GATES),
-            ("statement", [each for each in self.statements if each not in claims], claims),
-            ("phase", [self.phase] if self.phase and self.phase not in PHASES else [], PHASES),
+        named: list[tuple[str, Iterable[str | None], Iterable[str]]] = [
+            ("check", [gate for gate in self.gates if not gate.startswith(OF_SITE)], GATES),
+            ("statement", self.statements, [claim.id for claim in CLAIMS]),
+            ("phase", [self.phase], PHASES),
         ]
-        for kind, names, known in unknown:
-            if names:
-                raise ValueError(f"no {kind} is called {names[0]}{profile_text.meant(names[0], known)}")
+        for kind, names, there in named:
+            if unknown := [name for name in names if name and name not in there]:
+                raise ValueError(f"no {kind} is called {unknown[0]}{profile_text.meant(unknown[0], there)}")
         return self
-
-    @property
-    def rule(self) -> Rule:
-        """Return how the value of the fact is compared; on_nodes: each node's own values are equal."""
-        return next((rule for rule in RULES if getattr(self, rule) is not None), "equals")
-
-    @property
-    def limit(self) -> Any:
-        return getattr(self, self.rule)
 
     @cached_property
     def gates(self) -> list[str]:
         """Return the checks that would prove it."""
-        checks = [gate for asked in self.checks for gate in _matching(asked) or [asked]]
-        return [*checks, *(gate for statement in self.statements for gate in proving(statement))]
-
-
-def _matching(asked: str) -> list[str]:
-    return [gate for gate in GATES if gate == asked or (asked.endswith("*") and gate.startswith(asked[:-1]))]
+        checks = [[gate for gate in GATES if fnmatchcase(gate, asked)] or [asked] for asked in self.checks]
+        return [gate for several in (*checks, *map(proving, self.statements)) for gate in several]
 
 
 class Contract(Versioned):
@@ -93,7 +92,7 @@ class Contract(Versioned):
     lines: dict[RunName, Line] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _names_its_nodes(self) -> Contract:
+    def _names_its_nodes(self) -> "Contract":
         if NODES in self.lines:
             raise ValueError(f"lines.{NODES}: is the line of the nodes themselves; give this one another name")
         for name, line in self.lines.items():
@@ -116,3 +115,39 @@ def parse(text: str, where: str) -> Contract:
         return profile_text.valid(Contract, data, text, where)
     except UsageError as error:  # it is no list of nodes
         raise FileError(f"{where}:{profile_text.line_of(text, ('nodes',))}: nodes: {error}") from error
+
+
+def proposed(judged: Sequence[Judged]) -> str:
+    """Return a contract to begin with, in YAML: lines of what a discovery saw, of the numbers of the runs' profile, and
+    of the six answers. Raises RunError without a discovery."""
+    discovery = next((run for run in reversed(judged) if run.run.phase == "discovery"), None)
+    if discovery is None:
+        raise RunError("no run of discovery is among these: name one, or a playbook, and a contract is made of it")
+    parties = {"contract": "order-1", "vendor": "who sold it", "customer": "who bought it"}
+    sold = {"nodes": hostlist.shortened(discovery.run.nodes), "gpus_per_node": discovery.run.gpus_per_node}
+    lines = {**dict(_seen(discovery)), **dict(_numbers(judged))}
+    lines |= {claim.id: {"says": claim.says, "statements": [claim.id]} for claim in CLAIMS if not claim.optional}
+    lines["power"] = {"says": "two feeds of power for each rack", "shown_by": "a visit"}
+    return _HEAD + profile_text.dump({"schema_version": 1, **parties, **sold, "lines": lines})
+
+
+def _seen(discovery: Judged) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a line for each fact that all nodes, or all devices, have alike, and one of serial numbers."""
+    for fact, says in known("contract_facts", dict[str, str]).items():
+        seen = [each for each in discovery.seen.of(fact) if each.value is not None]
+        if len({str(each.value) for each in seen}) == 1:
+            yield fact, {"says": says, "fact": fact, "unit": seen[0].unit, "equals": seen[0].value}
+    serials = (each for each in discovery.seen.of(_SERIALS) if each.value is not None)
+    if on_nodes := grouped((each.subject.partition("/")[0], str(each.value)) for each in serials):
+        yield "gpu-serials", {"says": "the GPUs by serial number", "fact": _SERIALS, "on_nodes": on_nodes}
+
+
+def _numbers(judged: Sequence[Judged]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a line for each speed that the profile has a number for, at the size and with the unit of the profile."""
+    for of, (gate, entry) in ((run, each) for run in judged for each in run.profile.expect.items()):
+        if entry.at_least is None or entry.unit not in SPEEDS or of.run.phase not in GATES[gate].phases:
+            continue
+        floor = of.profile.limit(gate, len(of.run.nodes), of.run.ranks_per_node).value
+        if floor is not None:
+            line = {"says": GATES[gate].proves, "fact": f"{gate}@{entry.at}" if entry.at else gate}
+            yield gate, {**line, "phase": of.run.phase, "unit": entry.unit, "at_least": floor}

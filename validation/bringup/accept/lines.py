@@ -4,18 +4,16 @@ The nodes of the contract are the yardstick: a line that held on fewer of them i
 count: a line that failed in one of them is refuted, also if it held in another one. A placeholder proves nothing.
 """
 
-from __future__ import annotations
-
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from bringup.accept.contract import NODES, Contract, Line
+from bringup.accept.contract import NODES, RULES, Contract, Line
 from bringup.accept.records import Result, State
 from bringup.kernel.answers import in_words, not_real, number_of, title
 from bringup.kernel.facts.names import first_few, listed
-from bringup.kernel.facts.parser_result import Seen, is_number
+from bringup.kernel.facts.parser_result import Seen, numbers
 from bringup.kernel.judge import Judged
 from bringup.kernel.judge.verdict import Requirement
 from bringup.kernel.plan import stand_ins, subjects
@@ -29,44 +27,19 @@ from bringup.registry import SOAKED, called
 from bringup.report.collection import Collection
 from bringup.report.text import many, sentence
 
-SIMULATED = "the GPUs are simulated: their UUIDs say so"
 # statements of phases that take fewer nodes than there are: one node speaks for all
 _OF_FEWER = {claim.id for claim in CLAIMS if any(PHASES[stem].max_nodes is not None for stem in claim.phases)}
 _OF_DEVICES = re.compile(r"\.(gpu|rdma|topology)\b")
-_OF_SOAK = "soak."  # GPU, link, …: hours for one fault (docs/soak.md)
 _IN_SLURM = "slurm.node.state"  # Slurm's table of nodes names all that the cluster has
 _PORTS = "discovery.rdma.ports"
+_OF_SOAK = "soak."  # GPU, link, …: hours for one fault (docs/soak.md)
 _GUIDE = Guide(title="a line of a contract", page="acceptance", action=Action.INSPECT)
 
 
-def of_contract(contract: Contract, runs: Collection, limits: Mapping[str, str] = MappingProxyType({})) -> list[Result]:
+def of_contract(contract: Contract, runs: Collection, limits: Mapping[str, str] | None = None) -> list[Result]:
     """Return a result for each line, behind that of the nodes. limits: check -> how small a fault it found."""
-    made = []
-    for name, line in {NODES: Line(says=f"the nodes {contract.nodes}"), **contract.lines}.items():
-        evidence = _Evidence(contract, line, runs)
-        if name == NODES:
-            evidence.of_nodes()
-        elif line.checks:
-            evidence.of_checks()
-        elif line.statements:
-            evidence.of_statements()
-        elif line.fact:
-            evidence.of_fact(line.fact)
-        else:
-            evidence.seen = f"bringup cannot show it; {line.shown_by or 'nothing is named'}"
-        state, asking = evidence.state(), [*line.gates, (line.fact or "").partition("@")[0]]
-        result = Result(
-            line=name,
-            says=line.says,
-            state=state,
-            seen=evidence.seen,
-            why=first_few(list(dict.fromkeys([*evidence.against, *evidence.gaps])), 3) or None,
-            limits=[limits[gate] for gate in dict.fromkeys(asking) if gate in limits],
-            runs=list(evidence.by),
-            exception=line.exception,
-        )
-        made.append(result)
-    return made
+    lines = {NODES: Line(says=f"the nodes {contract.nodes}"), **contract.lines}
+    return [_Evidence(contract, line, runs).result(name, limits or {}) for name, line in lines.items()]
 
 
 @dataclass
@@ -80,19 +53,32 @@ class _Evidence:
     by: dict[str, None] = field(default_factory=dict)
     against: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)  # why it is not proven, although nothing speaks against it
-    seen: str = ""  # the number
     asked: bool = False
 
-    def state(self) -> State:
+    def result(self, name: str, limits: Mapping[str, str]) -> Result:
+        line = self.line
+        asks = {"checks": self._of_checks, "statements": self._of_statements, "fact": self._of_fact}
+        look = self._of_nodes if name == NODES else next((asks[key] for key in asks if getattr(line, key)), None)
+        seen = look() if look is not None else f"bringup cannot show it; {line.shown_by or 'nothing is named'}"
+        state, asking = self._state(), dict.fromkeys([*line.gates, (line.fact or "").partition("@")[0]])
+        why = first_few(list(dict.fromkeys([*self.against, *self.gaps])), 3) or None
+        least, by, waiver = [limits[gate] for gate in asking if gate in limits], list(self.by), line.exception
+        return Result(
+            line=name, says=line.says, state=state, seen=seen, why=why, limits=least, runs=by, exception=waiver
+        )
+
+    def _state(self) -> State:
         if self.against or not self.asked:
             return State.REFUTED if self.against else State.NOT_ASKED
         if elsewhere := [node for node in self.contract.node_names if node not in self.nodes]:
             self.gaps.append(f"not on {listed(elsewhere)}")
         return State.NOT_PROVEN if self.gaps else State.PROVEN
 
-    def takes(self, run: Judged, subject: str) -> bool:
+    def _takes(self, run: Judged, subject: str) -> bool:
         """Take what a run says of a subject, but of nodes that were not sold."""
-        nodes = set(_nodes_of(subject, run)).intersection(self.contract.node_names)
+        scale = subjects.nodes_of_scale(subject)
+        is_of_run = subject == subjects.JOB or scale is not None
+        nodes = {*(run.run.nodes[:scale] if is_of_run else subjects.nodes_of(subject))} & {*self.contract.node_names}
         if nodes:
             name, self.asked = f"{run.run.phase} {run.run.name.removeprefix(f'{run.run.phase}-')}", True
             self.nodes |= nodes
@@ -101,77 +87,73 @@ class _Evidence:
                 self.gaps.append(f"the evidence of {name} does not count: {objection}")
         return bool(nodes)
 
-    def weigh(self, verdict: Verdict, subject: str, *, may_refute: bool = True) -> None:
+    def _weigh(self, verdict: Verdict, subject: str) -> None:
         if verdict.outcome is not Outcome.PASS:
-            refutes = may_refute and verdict.outcome in (Outcome.FAIL, Outcome.WARN)
+            refutes = verdict.outcome in (Outcome.FAIL, Outcome.WARN)
             (self.against if refutes else self.gaps).append(f"{subject}: {sentence(verdict)}")
 
-    def of_nodes(self) -> None:
+    def _of_nodes(self) -> str:
         """Ask whether each node that was sold is in Slurm's table and took part."""
+        names, known = self.contract.node_names, set[str]()
         for run in self.runs.judged:
-            for node in run.run.nodes:
-                self.takes(run, node)
-        names = self.contract.node_names
-        known = {seen.subject for run in self.runs.judged for seen in run.seen.of(_IN_SLURM)}
+            self._takes(run, subjects.JOB)
+            known.update(seen.subject for seen in run.seen.of(_IN_SLURM))
         if absent := [node for node in names if node not in known] if known else []:
             self.against.append(f"Slurm knows no {listed(absent)}")
-        self.seen = f"{len(self.nodes)} of {len(names)} took part"
+        return f"{len(self.nodes)} of {len(names)} took part"
 
-    def of_checks(self) -> None:
-        gates, asked, count = set(self.line.gates), set[str](), 0
+    def _of_checks(self) -> str:
+        counts = dict.fromkeys(self.line.gates, 0)
         for run in self.runs.judged:
-            here = [verdict for verdict in run.verdicts.verdicts if verdict.gate in gates]
-            for verdict in (each for each in here if self.takes(run, each.subject)):
-                asked.add(verdict.gate)
-                count += 1
-                self.weigh(verdict, f"{title(verdict.gate)} [{verdict.subject}]")
+            here = [verdict for verdict in run.verdicts.verdicts if verdict.gate in counts]
+            for verdict in (each for each in here if self._takes(run, each.subject)):
+                counts[verdict.gate] += 1
+                self._weigh(verdict, f"{title(verdict.gate)} [{verdict.subject}]")
             self.gaps += _placeholders(run, {verdict.gate for verdict in here})
         excluded = {entry.gate: entry.reason for run in self.runs.judged for entry in run.verdicts.not_applicable}
-        for gate in (each for each in self.line.gates if each not in asked):
+        for gate in (gate for gate, count in counts.items() if not count):
             self.gaps.append(f"not asked: {title(gate)} ({excluded.get(gate, 'no run asked it')})")
-        self.seen = many(count, "verdict")
+        return many(sum(counts.values()), "verdict")
 
-    def of_statements(self) -> None:
-        claims = [claim for answer in self.runs.answers for claim in answer.claims]
-        claims = [claim for claim in claims if claim.claim in self.line.statements]
-        gates = {*self.line.gates, *(gate for statement in self.line.statements for gate in bearing_on(statement))}
-        self.asked = any(claim.mark is not Mark.NOT_ASKED for claim in claims)
-        for run in self.runs.judged if self.asked else []:
-            if any(verdict.gate in gates for verdict in run.verdicts.verdicts):
-                self.takes(run, subjects.JOB)
+    def _of_statements(self) -> str:
+        statements = self.line.statements
+        claims = [claim for answer in self.runs.answers for claim in answer.claims if claim.claim in statements]
+        gates = {*self.line.gates, *(gate for statement in statements for gate in bearing_on(statement))}
+        if any(claim.mark is not Mark.NOT_ASKED for claim in claims):
+            self.asked = True
+            for run in self.runs.judged:
+                if any(verdict.gate in gates for verdict in run.verdicts.verdicts):
+                    self._takes(run, subjects.JOB)
         on_all = (claim.nodes for claim in claims if claim.claim not in _OF_FEWER)
         self.nodes = set(self.contract.node_names).intersection(*on_all)
-        for claim in claims:
-            if claim.mark not in (Mark.PASS, Mark.WARN):
-                why = f"{claim.says}: {claim.why}" if len(claims) > 1 else claim.why or claim.mark.word
-                (self.against if claim.mark is Mark.FAIL else self.gaps).append(why)
-        self.seen = many(sum(claim.verdicts for claim in claims), "verdict")
+        for claim in (claim for claim in claims if claim.mark not in (Mark.PASS, Mark.WARN)):
+            why = f"{claim.says}: {claim.why}" if len(claims) > 1 else claim.why or claim.mark.word
+            (self.against if claim.mark is Mark.FAIL else self.gaps).append(why)
+        return many(sum(claim.verdicts for claim in claims), "verdict")
 
-    def of_fact(self, fact: str) -> None:
-        line, verdicts = self.line, list[Verdict]()
-        # all runs together say how rare a fault is, and too few hours refute nothing
+    def _of_fact(self) -> str:
+        line, fact, verdicts = self.line, str(self.line.fact), list[Verdict]()
+        # all runs together say how rare a fault is
         soaked = called(SOAKED)(self.runs.judged) if fact.startswith(_OF_SOAK) else []
         for run in (run for run in self.runs.judged if line.phase in (None, run.run.phase)):
-            chosen = _chosen(fact, Seen(soaked) if soaked else run.seen)
-            if chosen := [seen for seen in chosen if self.takes(run, seen.subject)]:
+            of_fact = _chosen(fact, Seen(soaked) if soaked else run.seen)
+            if chosen := [seen for seen in of_fact if self._takes(run, seen.subject)]:
                 asked = [verdict.gate for verdict in run.verdicts.verdicts] if soaked else [fact]
                 is_of_devices = any("/" in seen.subject for seen in chosen) or bool(_OF_DEVICES.search(fact))
-                self.gaps += _placeholders(run, asked, is_of_devices)
-                self.gaps += self._silent(fact, run, [seen.subject for seen in chosen])
+                self.gaps += [*_placeholders(run, asked, is_of_devices), *self._silent(fact, run, chosen)]
             verdicts += [_compared(line, seen) for seen in (_lists(chosen) if line.on_nodes else chosen)]
         for verdict in verdicts:
-            self.weigh(verdict, verdict.subject, may_refute=not soaked)
+            self._weigh(verdict, verdict.subject)
         number = number_of(verdicts)
-        self.seen = "nothing" if number is None else in_words(number)
+        return "nothing" if number is None else in_words(number)
 
-    def _silent(self, fact: str, run: Judged, subjects: Iterable[str]) -> list[str]:
+    def _silent(self, fact: str, run: Judged, chosen: Iterable[Observation]) -> list[str]:
         """Say where fewer devices answered than were sold or planned (GPUs), than are there (ports), or elsewhere."""
-        named = grouped((subject.partition("/")[0], subject) for subject in subjects if "/" in subject)
-        answered = {node: len(set(several)) for node, several in named.items()}
-        gpus = self.contract.gpus_per_node or run.run.gpus_per_node
-        most = max([gpus if ".gpu" in fact else 0, *answered.values()])
-        ports = {seen.subject: int(seen.value) for seen in run.seen.of(_PORTS) if is_number(seen.value)}
-        there = {node: max(most, ports.get(node, 0)) if ".rdma." in fact else most for node in answered}
+        devices = dict.fromkeys(seen.subject for seen in chosen if "/" in seen.subject)
+        answered = Counter(device.partition("/")[0] for device in devices)
+        gpus = (self.contract.gpus_per_node or run.run.gpus_per_node) if ".gpu" in fact else 0
+        most, ports = max([gpus, *answered.values()]), numbers(run.seen.of(_PORTS) if ".rdma." in fact else [])
+        there = {node: max(most, int(ports.get(node, 0))) for node in answered}
         return [f"{node}: {count} of {there[node]} answered" for node, count in answered.items() if count < there[node]]
 
 
@@ -192,22 +174,20 @@ def _lists(chosen: Iterable[Observation]) -> list[Observation]:
 
 
 def _compared(line: Line, seen: Observation) -> Verdict:
+    """Compare the fact with what it has to be; on_nodes: each node's own values are equal."""
     fact, _, at = seen.quantity.partition("@")
-    limit = line.limit if line.on_nodes is None else ", ".join(sorted(line.on_nodes.get(seen.subject, ()))) or None
-    asks = {"phases": (), "per": "job", "proves": line.says, "guide": _GUIDE, "expect": Fixed(value=line.limit)}
-    gate = Gate.model_validate({**asks, "id": fact, "unit": line.unit or seen.unit, "rule": line.rule})
-    return Requirement(gate, limit, at or None).compared(seen)
+    rule = next((rule for rule in RULES if getattr(line, rule) is not None), "equals")
+    limit = getattr(line, rule)
+    severity = Outcome.INCOMPLETE if fact.startswith(_OF_SOAK) else Outcome.FAIL  # too few hours refute nothing
+    asks = {"phases": (), "per": "job", "proves": line.says, "guide": _GUIDE, "severity": severity}
+    asks |= {"id": fact, "unit": line.unit or seen.unit, "rule": rule, "expect": Fixed(limit)}
+    if line.on_nodes is not None:
+        limit = ", ".join(sorted(line.on_nodes.get(seen.subject, ()))) or None
+    return Requirement(Gate.model_validate(asks), limit, at or None).compared(seen)
 
 
 def _placeholders(run: Judged, gates: Iterable[str], is_of_devices: bool = False) -> list[str]:
     names = not_real(run, gates)
     if (names or is_of_devices) and stand_ins.are_in(run.observations):
-        return [SIMULATED]
+        return ["the GPUs are simulated: their UUIDs say so"]
     return [f"no {' or '.join(names)} was seen at work"] if names else []
-
-
-def _nodes_of(subject: str, run: Judged) -> list[str]:
-    """Name the nodes that a subject of this run speaks of: all, for its job and the scale of all."""
-    if (number := subjects.nodes_of_scale(subject)) is not None:
-        return run.run.nodes[:number]
-    return run.run.nodes if subject == subjects.JOB else subjects.nodes_of(subject)

@@ -4,11 +4,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from bringup.accept.contract import Waiver
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import first_few, listed
 from bringup.kernel.records import Moment, Name, NodeName, Outcome, Record, StrEnum, Versioned
 
-Words = Annotated[str, Field(min_length=1)]
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -17,13 +17,6 @@ class State(StrEnum):
     REFUTED = "refuted"
     NOT_PROVEN = "not proven"  # nothing speaks against it, and the evidence has a gap, or is of a placeholder
     NOT_ASKED = "not asked"
-
-
-class Waiver(Record):
-    """A line is accepted although it is not proven."""
-
-    who: Words
-    why: Words
 
 
 class Result(Record):
@@ -92,13 +85,12 @@ class Acceptance(Versioned):
         """Say what is not as it was accepted. now: made again, of today's runs."""
         words = ["the contract is not the one that was accepted"] * (now.contract_sha256 != self.contract_sha256)
         known = {(run.phase, run.name): run.closed_sha256 for run in self.runs}
-        altered = [run for run in now.runs if known.get((run.phase, run.name), run.closed_sha256) != run.closed_sha256]
-        words += [f"{run.phase} {run.name}: its closed.json is another one" for run in altered]
-        was = {each.line: each.state for each in self.results}
-        for each in now.results:
-            lost = was.get(each.line) is State.PROVEN and each.state is State.NOT_PROVEN
-            if lost or (each.state is State.REFUTED and was.get(each.line) is not State.REFUTED):
-                earlier = was.get(each.line, "no such line")
-                words.append(f"{each.line}: {each.state}; accepted was {earlier}: {each.why}")
+        for run in now.runs:
+            if known.get((run.phase, run.name), run.closed_sha256) != run.closed_sha256:
+                words.append(f"{run.phase} {run.name}: its closed.json is another one")
+        states = {each.line: each.state for each in self.results}
+        for was, each in ((states.get(each.line, "no such line"), each) for each in now.results):
+            if (was, each.state) == (State.PROVEN, State.NOT_PROVEN) or was != each.state is State.REFUTED:
+                words.append(f"{each.line}: {each.state}; accepted was {was}: {each.why}")
         again = [node for node, boot in now.boots.items() if self.boots.get(node, boot) != boot]
         return words + [f"booted since: {listed(again)}"] * bool(again)

@@ -41,9 +41,8 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
         return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [v for v in verdicts.verdicts if v.gate == RANK_FINISHED and _failed(v) and v.value not in _ALL_ALIKE]
     if not failed:
-        error = registry.called(registry.FIRST_ERROR)(
-            seen, "launch"
-        )  # no rank left a message: the task of the launcher that srun named first
+        # no rank left a message: the task of the launcher that srun named first
+        error = registry.called(registry.FIRST_ERROR)(seen, "launch")
         return verdicts if error is None else _with_cause(verdicts, error, None)
     seconds = raised_at(seen)
     first = min(failed, key=lambda verdict: (seconds.get(verdict.subject, 0), verdict.subject))

@@ -1,6 +1,7 @@
 """GPUs: what the driver logged, whom they belong to, and which of them tasks and jobs got."""
 
 from collections import Counter, defaultdict
+from itertools import product
 
 from bringup import registry
 from bringup.domains import cuda
@@ -146,12 +147,8 @@ def tasks(derived: Parsed, observed: Seen, run: Run) -> None:
 
 def two_jobs_at_once(derived: Parsed, observed: Seen, run: Run) -> None:
     """Count GPUs that the two jobs would use, and GPUs that each was denied because the other had them."""
-    facts = {
-        (job, quantity, fact.subject): fact
-        for job in ("first", "second")
-        for quantity in ("gpu", "openable", "denied", "outlasted")
-        for fact in observed.of(f"smoke.{job}_job.{quantity}")
-    }
+    kinds = product(("first", "second"), ("gpu", "openable", "denied", "outlasted"))
+    facts = {(job, what, each.subject): each for job, what in kinds for each in observed.of(f"smoke.{job}_job.{what}")}
     for node in observed.by_subject("smoke.second_job.openable"):
         if ("first", "outlasted", node) not in facts:
             why = "the first job was not there until the second had ended"

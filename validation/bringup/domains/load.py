@@ -1,7 +1,5 @@
 """Counters before and after the load: how much each rose, and the gates' observations from that."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -48,9 +46,6 @@ LEAST_SEGMENTS = 100  # that were lost: an interface that carries little has a l
 LEAST_SENT = 10_000  # below this number of packets, one or two retransmissions would be a large share
 
 
-_KNOWN: WeakKeyDictionary[Seen, dict[str, list[_Change]]] = WeakKeyDictionary()
-
-
 class _Change(NamedTuple):
     name: str
     device: str
@@ -80,6 +75,9 @@ class _Change(NamedTuple):
         if self.after.value is not None and self.before.value is not None:
             return f"{self.name}{self.where} stands at its end, {self.after.value}: perfquery -R as root clears it"
         return f"{self.name}{self.where}: {self.after.why or self.before.why}"
+
+
+_KNOWN = WeakKeyDictionary[Seen, dict[str, list[_Change]]]()
 
 
 def rises(derived: Parsed, gates: Iterable[Gate], observed: Seen) -> None:

@@ -113,8 +113,7 @@ class _Search:
 
     def _cases(self, pairs: Iterable[Pair]) -> Iterator[_Case]:
         """Nodes and paths that would explain at least one of these directions."""
-        nodes = dict.fromkeys(node for pair in pairs for node in pair)
-        for node in nodes:
+        for node in dict.fromkeys(node for pair in pairs for node in pair):
             for way in WAYS[:1] if self.m.one_way else WAYS:
                 open_pairs = [pair for pair in self.of[node] if pair in self.open and _is_way(pair, node, way)]
                 if case := self._case("node", (node,), way, open_pairs):

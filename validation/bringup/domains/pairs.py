@@ -31,7 +31,6 @@ LISTED = 12  # pairs that were not exercised, by name
 _FILES = "raw/pairs-*.jsonl"
 LEAST_PARTNERS = 2  # with one partner, a slow node looks like a slow link
 
-
 _COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)")
 
 

@@ -105,7 +105,7 @@ def _results(derived: Parsed, node: str, tests: list[Observation], counted: list
         number, why = len(failed), _words(failed)
     elif unknown is not None:
         why = f"{_name(unknown)}: {unknown.why}"
-    elif (lacking := _not_of_all_gpus(node, tests, counted)) is not None:
+    elif (lacking := _not_of_all_gpus(tests, counted)) is not None:
         why = lacking
     elif all(test.value == "skip" for test in tests):
         why = f"DCGM skipped every test: {_words(tests)}"
@@ -116,7 +116,7 @@ def _results(derived: Parsed, node: str, tests: list[Observation], counted: list
     derived.saw("sweep.dcgm.doubtful", node, len(doubtful), "count", where, _words(doubtful) if doubtful else None)
 
 
-def _not_of_all_gpus(node: str, tests: list[Observation], counted: list[Observation]) -> str | None:
+def _not_of_all_gpus(tests: list[Observation], counted: list[Observation]) -> str | None:
     """Say which test names GPUs, and fewer of them than DCGM counted."""
     count = counted[0].value if counted else None
     for test, results in grouped((test.quantity, test.subject) for test in tests if "/gpu" in test.subject).items():

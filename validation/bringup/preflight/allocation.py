@@ -4,8 +4,6 @@ Slurm itself has no such thing: a step gets nodes of the whole job, whatever SLU
 environments has a program `srun` first on its PATH, which adds the option that keeps steps away from the other nodes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +53,7 @@ class Allocation:
             "BRINGUP_NODES": ",".join(nodes),
         }
 
-    def overlapping(self) -> Allocation:
+    def overlapping(self) -> "Allocation":
         """Return the same job, whose new steps share cores and GPUs with those that are there: a step of which a node
         was lost keeps its cores on the others for good, and a new step would wait."""
         return replace(self, environment={**self.environment, "SLURM_OVERLAP": "1"})

@@ -1,7 +1,5 @@
 """Phases inside a user's job, by their own scripts and in short form; whom their verdicts accuse, and who is best."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -90,15 +88,13 @@ class Accusation:
     def has_slow(self) -> bool:
         return bool(self.links or self.nodes.keys() - self.broken)
 
-    def confirmed_by(self, again: Accusation) -> Accusation:
+    def confirmed_by(self, again: "Accusation") -> "Accusation":
         """Return what is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes,
         and neighbours have their own: a healthy node was exchanged for the pace of one moment."""
         broken = self.broken | again.broken
-        nodes = {
-            node: why
-            for node, why in {**again.nodes, **self.nodes, **{node: again.nodes[node] for node in again.broken}}.items()
-            if node in broken or (node in self.nodes and node in again.nodes)
-        }
+        sentences = {**again.nodes, **self.nodes, **{node: again.nodes[node] for node in again.broken}}
+        confirmed = broken | (self.nodes.keys() & again.nodes.keys())
+        nodes = {node: why for node, why in sentences.items() if node in confirmed}
         links = [link for link in self.links if link in again.links or not set(link).isdisjoint(nodes)]
         once = [*(self.nodes.keys() - nodes.keys()), *("--".join(link) for link in self.links if link not in links)]
         remarks = [f"{name} was slow, and no more when it was measured again" for name in sorted(once)]
@@ -109,8 +105,7 @@ def look(
     setting: Setting, nodes: Sequence[str], number: int, *, until: Collection[str] = (), is_first: bool = False
 ) -> tuple[PreflightLook, list[Judged]]:
     """Ask these nodes. until: end after the first phase that accuses one of them. is_first: nothing ran yet, so that a
-    fault of most nodes counts against each of them. Later it may be the command's own doing, and counts against none.
-    """
+    fault of most nodes counts against each of them. Later it may be the command's doing, and counts against none."""
     begun = time.monotonic()
     accused, remarks = _by_slurm(nodes)
     judged: list[Judged] = []
@@ -141,17 +136,10 @@ def look(
         accused += [LeftOut(node=node, phase=stem, why=first_few(against[node], _NAMED)) for node in blamed]
         links += accusation.links
         remarks += accusation.remarks
-    return (
-        PreflightLook(
-            nodes=list(nodes),
-            runs=[text.shown_path(run.folder) for run in judged],
-            accused=accused,
-            links=links,
-            remarks=list(dict.fromkeys(remarks)),
-            seconds=round(time.monotonic() - begun, 1),
-        ),
-        judged,
-    )
+    folders, took = [text.shown_path(run.folder) for run in judged], round(time.monotonic() - begun, 1)
+    words = list(dict.fromkeys(remarks))
+    looked = PreflightLook(nodes=list(nodes), runs=folders, accused=accused, links=links, remarks=words, seconds=took)
+    return looked, judged
 
 
 def _by_slurm(nodes: Sequence[str]) -> tuple[list[LeftOut], list[str]]:

@@ -149,14 +149,12 @@ class _Flight:
         for old, spare in exchanged.items():
             self.setting.tell(f"exchanged  {old}: {spare} takes its place")
         # a node of a bad link is healthy by itself, and stays a spare
-        left = [node for node in (*spares, *out) if node not in chosen and node not in accused]
-        self._take(chosen, left)
+        self._take(chosen, [node for node in (*spares, *out) if node not in chosen and node not in accused])
         return None
 
     def _update(self, **fields: object) -> None:
-        attempts = self.record.attempts
-        last = attempts[-1].model_copy(update=fields)
-        self._save(attempts=[*attempts[:-1], last])
+        *earlier, last = self.record.attempts
+        self._save(attempts=[*earlier, last.model_copy(update=fields)])
 
     def _save(self, **fields: object) -> None:
         """Save the record, with these fields. A disk that is full ends no command, and changes no exit code."""

@@ -36,7 +36,6 @@ _LABEL = re.compile(r"^\s*\d+: ")
 _NUMBER = re.compile(rf"{_COUNT}|{_DECIMAL}")
 _PERIOD = re.compile(r"[1-9][0-9]{0,3}(\.[0-9]{1,3})?")
 
-
 Row = Mapping[str, str]
 """Column -> cell."""
 

@@ -1,7 +1,5 @@
 """What `bringup soak` does."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from functools import partial
@@ -12,37 +10,51 @@ from bringup.kernel.errors import CannotStart, UsageError
 from bringup.kernel.facts.names import listed
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.records import read_record, write_record
+from bringup.kernel.records import read_record
 from bringup.kernel.results import REPOSITORY
 from bringup.report import terminal
 from bringup.run import open as opening
 from bringup.run import partitions, playbook, slurm
 from bringup.run import site as at_site
 from bringup.run.nodes import known_partitions, requested_nodes
-from bringup.soak import kinds, rotations
-from bringup.soak.records import Soak
-from bringup.verb import phases_called
+from bringup.soak import rotations
+from bringup.soak.records import KINDS, Soak
+from bringup.verb import phases_called, positive
 
 LEFT_ASIDE = "nccl_monitoring"  # it measures what a sampler costs
 
 
 def do_soak(arguments: argparse.Namespace) -> int:
     asked = [stem for name in arguments.phases for stem in phases_called(name)]  # before Slurm is asked anything
-    until = kinds.bounds(arguments.until)
+    until = dict(map(_bound, arguments.until))
     site = at_site.entered()
-    folder = _earlier(arguments.resume) if arguments.resume is not None else None
-    if folder is None:
+    if arguments.resume is None:
         if arguments.hours is None and not until:
             raise UsageError("soak: needs --hours H, --until KIND=HOURS, or both: when does it end?")
-        folder = _begin(arguments, asked, until, site)
-    elif asked or arguments.nodes or arguments.nodelist:
-        raise UsageError("soak: --resume goes on with the phases and nodes of that soak; leave them out")
-    soak = read_record(folder / rotations.RECORD, Soak)
+        soak = _begin(arguments, asked, until, site)
+        folder = REPOSITORY / rotations.SOAKS / soak.name
+        folder.mkdir(parents=True)
+    else:
+        folder = _earlier(arguments.resume)
+        if asked or arguments.nodes or arguments.nodelist:
+            raise UsageError("soak: --resume goes on with the phases and nodes of that soak; leave them out")
+        soak = read_record(folder / rotations.RECORD, Soak)
     ends = {"hours": arguments.hours or soak.hours, "until": soak.until | until, "ended": None}
     soak, console = soak.model_copy(update=ends), terminal.console()
     request = playbook.Request(profiles.load(soak.profile), soak.profile, site=site)
     console.print(f"bringup: soak {soak.name} on {many(len(soak.healthy), 'node')}: {listed(soak.healthy)}")
     return rotations.Soaking(folder, soak, request, console).go()
+
+
+def _bound(text: str) -> tuple[str, float]:
+    """Read KIND=HOURS. Raises UsageError."""
+    name, _, hours = text.partition("=")
+    try:
+        (kind,) = (kind for kind in KINDS if kind.lower() == name.strip().lower())
+        return kind, positive(hours)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        expected = f"expected KIND=HOURS, as GPU=1000; kinds are {', '.join(KINDS)}"
+        raise UsageError(f"--until {text}: {expected}") from error
 
 
 def _earlier(name: str) -> Path:
@@ -56,8 +68,8 @@ def _earlier(name: str) -> Path:
 
 def _begin(
     arguments: argparse.Namespace, asked: list[str], until: dict[str, float], site: at_site.AtSite | None
-) -> Path:
-    """Make the folder of a new soak, with its record. Raises CannotStart, UsageError."""
+) -> Soak:
+    """Make the record of a new soak. Raises CannotStart, UsageError."""
     partition = partitions.partition_of(PHASES["discovery"], at_site.for_submission(site, "discovery", os.environ))
     chosen = partial(requested_nodes, arguments.nodes, arguments.nodelist, partition)
     nodes = slurm.patiently(chosen, lambda words: None)
@@ -69,7 +81,7 @@ def _begin(
     if known := known_partitions():
         for stem in phases:
             partitions.refuse(PHASES[stem], names, at_site.for_submission(site, stem, os.environ), known)
-    soak = Soak(
+    return Soak(
         name=opening.default_name(),
         nodes=names,
         gpus_per_node=gpus,
@@ -80,7 +92,3 @@ def _begin(
         until=until,
         began_at=opening.now(),
     )
-    folder = REPOSITORY / rotations.SOAKS / soak.name
-    folder.mkdir(parents=True)
-    write_record(folder / rotations.RECORD, soak)
-    return folder

@@ -1,7 +1,5 @@
 """What a rotation showed: hours without a fault, faults with their place, remarks and speeds."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -16,8 +14,7 @@ from bringup.kernel.plan.expectation import SPEEDS
 from bringup.kernel.records import Observation, Outcome, Verdict, grouped
 from bringup.kernel.records.base import time_of
 from bringup.report.text import MARK, sentence, shown_path
-from bringup.soak.kinds import KINDS, kind_of
-from bringup.soak.records import Fault
+from bringup.soak.records import KINDS, Fault, kind_of
 
 _PORTS = "discovery.rdma.ports"
 Place = tuple[str, str]  # kind of fault; a node, a link, or JOB
@@ -83,22 +80,19 @@ def _kind(verdict: Verdict) -> str:
 def is_doubtful(place: Place, failed: Sequence[Failure], without: Collection[str]) -> bool:
     """Say whether it is a link, or the job, that was slow and answered: another process slows one measurement, too, and
     on a busy node one direction of a pair. It is a fault where the next rotation says the same."""
-    return place[1] not in without and all(
-        verdict.unit in (*SPEEDS, "ratio", "us")
-        and is_number(verdict.value)
-        and verdict.value > 0
-        and place[0] == "link"
-        for _, verdict in failed
-    )
+    kind, where = place
+    answered = (is_number(verdict.value) and verdict.value > 0 for _, verdict in failed)
+    are_speeds = all(verdict.unit in (*SPEEDS, "ratio", "us") for _, verdict in failed)
+    return kind == "link" and where not in without and are_speeds and all(answered)
 
 
 def as_fault(place: Place, failed: Sequence[Failure], rotation: int) -> Fault:
-    run, verdict = next((each for each in failed if place[1] in subjects.nodes_of(each[1].subject)), failed[0])
+    kind, where = place
+    run, verdict = next((each for each in failed if where in subjects.nodes_of(each[1].subject)), failed[0])
     at = run.run.opened_at if run.seal is None or run.seal.closed is None else run.seal.closed.closed_at
-    says, where = sentence(verdict), shown_path(run.folder)
     also = list(dict.fromkeys(other.gate for _, other in failed if other.gate != verdict.gate))
-    kind, gate = place[0], verdict.gate
-    return Fault(kind=kind, place=place[1], at=at, rotation=rotation, gate=gate, run=where, says=says, also=also)
+    gate, at_run, says = verdict.gate, shown_path(run.folder), sentence(verdict)
+    return Fault(kind=kind, place=where, at=at, rotation=rotation, gate=gate, run=at_run, says=says, also=also)
 
 
 def observed(runs: Sequence[Judged]) -> list[Observation]:

@@ -1,15 +1,38 @@
 """`soak.json`: what a soak ran, what it found, and what it proved so far. It is written again after every rotation."""
 
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from bringup.domains.chance import most_events
 from bringup.kernel.characters import many
-from bringup.kernel.records import Moment, Name, NodeName, NonNegative, Record, RunName, Versioned, read_record
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import Moment, Name, NodeName, NonNegative, Record, RunName, Versioned, known, read_record
 from bringup.kernel.results import SOAK
 from bringup.report.campaigns import LeftOut
+
+
+class Kind(Record):
+    """A kind of faults: of which parts of a node its hours are counted, and which checks fail for it."""
+
+    counts: Literal["GPU", "NIC", "node"]
+    statements: list[str]
+    checks: list[str] = Field(default_factory=list)  # patterns of ids, before the statements
+
+
+KINDS = known("fault_kinds", dict[str, Kind])
+
+
+@cache
+def kind_of(gate: str) -> str:
+    named = [kind for kind, of in KINDS.items() if any(fnmatchcase(gate, pattern) for pattern in of.checks)]
+    check = GATES.get(gate)
+    statements = () if check is None else (*check.claims, *check.bears_on)
+    named += [kind for statement in statements for kind, of in KINDS.items() if statement in of.statements]
+    return named[0] if named else "node"  # a check that no kind names, such as a site's own
 
 
 class Rotation(Record):

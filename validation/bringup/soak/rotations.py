@@ -1,13 +1,12 @@
 """A soak under way: rotation after rotation, until time is over or enough is known."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -24,8 +23,7 @@ from bringup.run import open as opening
 from bringup.run import playbook
 from bringup.run.launch import stoppable
 from bringup.soak import counted, drift
-from bringup.soak.kinds import KINDS, kind_of
-from bringup.soak.records import Fault, Proven, Rotation, Soak, Without
+from bringup.soak.records import KINDS, Fault, Proven, Rotation, Soak, Without, kind_of
 
 SOAKS, RECORD, DOCUMENT = runs.SOAKS, runs.SOAK, "soak.md"
 REFERENCE = "run_1gpu"
@@ -91,12 +89,10 @@ class Soaking:
         begun, began_at, number = time.monotonic(), opening.now(), len(self.soak.rotations) + 1
         nodes, suspect = self.soak.healthy, None
         if self.soak.rotations and not any(self.soak.rotations[-1].hours.values()) and len(nodes) > 1:
-            suspect, *nodes = (
-                nodes  # scripts run on the first node: where they cannot begin, no job says whose fault it is
-            )
+            # scripts run on the first node: where they cannot begin, no job says whose fault it is
+            suspect, *nodes = nodes
         queue = deque(planned(self.soak, nodes))
-        folder, kept = self._begin(number, nodes, list(queue))
-        book = read_record(folder / runs.PLAYBOOK, Playbook)
+        folder, kept, book = self._begin(number, nodes, list(queue))
         work = _Work(self.request, self.console, self.soak.gpus_per_node, kept, folder, book)
         work.title, work.environment = f"rotation {number}, ", {"BRINGUP_LOAD_S": LOAD_S}
         while queue and (not work.judged or enough(self.soak, time.monotonic() - begun) is None):
@@ -108,11 +104,8 @@ class Soaking:
         out = [entry.node for entry in work.playbook.unhealthy_nodes]
         failures = {" ".join(place): (place, of) for place, of in counted.faults(work.judged, out).items()}
         standing = self.soak.rotations[-1].failing if self.soak.rotations else []
-        suspected = [
-            name
-            for name, failed in failures.items()
-            if name not in (*standing, *self.soak.suspected) and counted.is_doubtful(*failed, out)
-        ]
+        doubtful = [name for name, failed in failures.items() if counted.is_doubtful(*failed, out)]
+        suspected = [name for name in doubtful if name not in (*standing, *self.soak.suspected)]
         rotation = Rotation(
             number=number,
             playbook=text.shown_path(folder),
@@ -127,7 +120,7 @@ class Soaking:
         new = [counted.as_fault(*failures[name], number) for name in rotation.failing if name not in standing]
         self._add(rotation, new, work, suspect)
 
-    def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept]:
+    def _begin(self, number: int, nodes: list[str], stems: list[str]) -> tuple[Path, playbook.Kept, Playbook]:
         """Make the folder of a rotation. What an earlier start of it has finished is kept; its jobs are waited for."""
         kept: playbook.Kept = {}
         name = f"{self.soak.name}-{number}"
@@ -142,10 +135,10 @@ class Soaking:
         profile, site = self.request.profile.name, self.soak.site
         book = Playbook(name=own, nodes=nodes, profile=profile, site=site, planned=stems, left_out=[], steps=[])
         write_record(folder / runs.PLAYBOOK, book)
-        return folder, kept
+        return folder, kept, book
 
     def _add(self, rotation: Rotation, faults: list[Fault], work: playbook.Work, suspect: str | None) -> None:
-        soak, at, number = self.soak, opening.now(), rotation.number
+        soak, when = self.soak, dict[str, Any](at=opening.now(), rotation=rotation.number)
         speeds = soak.speeds | {
             name: [*(point for point in soak.speeds.get(name, []) if point[0] != soak.seconds), (soak.seconds, value)]
             for name, value in counted.speeds(work.judged)
@@ -154,18 +147,16 @@ class Soaking:
         slower = drift.changes({name: points for name, points in speeds.items() if points[-1][0] == soak.seconds})
         known = {(each.kind, each.place) for each in soak.faults if each.change is not None}
         for (gate, place), by in slower.items():
-            kind, run, says = kind_of(gate), rotation.playbook, f"{by:+.1%} against its first hour"
+            kind, says = kind_of(gate), f"{by:+.1%} against its first hour"
             if place != drift.ALL and (kind, place) not in known:
                 known.add((kind, place))
-                faults.append(
-                    Fault(kind=kind, place=place, at=at, rotation=number, gate=gate, run=run, says=says, change=by)
-                )
-        out = [Without(**each.model_dump(), at=at, rotation=number) for each in work.playbook.unhealthy_nodes]
+                at = {"kind": kind, "place": place, "gate": gate, "run": rotation.playbook, **when}
+                faults.append(Fault(**at, says=says, change=by))
+        out = [Without(**each.model_dump(), **when) for each in work.playbook.unhealthy_nodes]
         if suspect is not None and any(rotation.hours.values()):
             says, run = "with it no job could be judged, and without it they could", soak.rotations[-1].playbook
-            out.append(Without(node=suspect, phase=rotation.phases[0], why=says, at=at, rotation=number))
-            new = {"kind": "node", "place": suspect, "gate": "run.closed", "run": run, "says": says}
-            faults.append(Fault.model_validate({**new, "at": at, "rotation": number}))
+            out.append(Without(node=suspect, phase=rotation.phases[0], why=says, **when))
+            faults.append(Fault(kind="node", place=suspect, gate="run.closed", run=run, says=says, **when))
         remarks = counted.remarks(work.judged, [each.node for each in out])
         remarks |= {f"WARN {name} [{who}]: slower than in the first hour" for name, who in slower if who == drift.ALL}
         remarks |= {f"SLOW {name}: no fault, unless the next rotation says so again" for name in rotation.suspected}
@@ -180,10 +171,9 @@ class Soaking:
         )
         for each in faults:
             self.console.print(f"{'FAULT':<10} {each.at} {each.place}: {each.kind}: {each.gate}: {plain(each.says)}")
-        ran = (
-            f"{many(len(rotation.phases), 'phase')} on {many(len(rotation.nodes), 'node')} in {rotation.seconds:.0f} s"
-        )
-        self.console.print(f"{'ROTATION':<10} {number}: {ran}; {self.soak.seconds / 3600:.2f} h of soak; with 95 %:")
+        phases, nodes = many(len(rotation.phases), "phase"), many(len(rotation.nodes), "node")
+        ran = f"{phases} on {nodes} in {rotation.seconds:.0f} s; {self.soak.seconds / 3600:.2f} h of soak"
+        self.console.print(f"{'ROTATION':<10} {rotation.number}: {ran}; with 95 %:")
         self.console.print(text.columns(HEADER, rows(self.soak)), highlight=False)
 
     def _save(self, **fields: object) -> None:

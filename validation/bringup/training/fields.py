@@ -80,8 +80,7 @@ def variants(vary: Mapping[str, Sequence[str]], *, grid: bool, strategy: str | N
     """Return the base, then what differs from it: one field at a time, or every combination (grid). strategy: the
     base's, which is not trained a second time."""
     if grid:
-        points = itertools.product(*vary.values())
-        return [{}, *(dict(zip(vary, point, strict=True)) for point in points)]
+        return [{}, *(dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values()))]
     alone = [{name: value} for name, values in vary.items() for value in values]
     return [{}, *(settings for settings in alone if settings != {STRATEGY: strategy})]
 

@@ -5,7 +5,6 @@ lost peer, Slurm's end of the job. Of several, the first line counts.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
@@ -285,7 +284,8 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
     place = _Place(node="", rank=None, task=None)
     if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
         ends = [end for end in log.ended if end.words in ("Out Of Memory", NODE_FAILURE)]
-        place = _ended_at(job, log, ends[0]) if ends else place | {"node": _named_in(job, sign.line)}
+        place = _speaker(job, log, None, ends[0].task, ends[0].node) if ends else place
+        place["node"] = place["node"] or _named_in(job, sign.line)
     elif known.id not in _OF_THE_JOB:
         task, rank = job_log.speaker_of(sign.line)
         place = _speaker(job, log, rank, task)
@@ -325,7 +325,7 @@ def _ended(job: Job, text: Text, log: JobLog, end: Ended) -> Cause:
     crash = _SIGNAL.match(end.words)
     meaning = SIGNALS.get(crash[1] if crash else end.words)
     words = f"{end.words} ({meaning})" if meaning else end.words
-    place = _ended_at(job, log, end) if end.node else _speaker(job, log, None, end.task)
+    place = _speaker(job, log, None, end.task, end.node)
     kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
     return Cause(kind, words, **place, evidence=f"{text.name}:{end.line}")
 
@@ -376,38 +376,20 @@ class _Place(TypedDict):
     task: int | None
 
 
-def _speaker(job: Job, log: JobLog, rank: int | None, task: int | None) -> _Place:
-    """Whose line it is, by its labels. Without one, srun may say which task alone ended by itself."""
+def _speaker(job: Job, log: JobLog, rank: int | None, task: int | None, node: str = "") -> _Place:
+    """Whose line it is, by its labels. Without one, srun may say which task alone ended by itself. node: where it is
+    known."""
     places = job.places(log)
-    if rank is None and task is None:
+    if rank is None and task is None and not node:
         alone = {(end.node, end.task) for end in log.ended if not end.words.startswith(_ENDED_BY_OTHERS)}
         task = next(iter(alone))[1] if len(alone) == 1 else None
     if rank is None and task is not None and places.ranks_are_tasks:
         rank = task
-    node = job.nodes[0] if len(job.nodes) == 1 else ""
+    node = node or (job.nodes[0] if len(job.nodes) == 1 else "")
     node = node or (places.of_task(task) if task is not None else "")
     node = node or (places.of_rank(rank) if rank is not None else "")
     return _Place(node=node, rank=rank, task=task if rank is None else None)
 
 
-def _ended_at(job: Job, log: JobLog, end: Ended) -> _Place:
-    is_rank = end.task is not None and job.places(log).ranks_are_tasks
-    return _Place(node=end.node, rank=end.task if is_rank else None, task=None if is_rank else end.task)
-
-
 def in_short(cause: Cause) -> str:
     return f"{cause.who}{': ' if cause.who else ''}{cause.words} ({cause.evidence})"
-
-
-def elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
-    """Find the rank that stands elsewhere than most others: they wait for it. Without a majority, none is named."""
-    frames = {place: stack.partition(", called by ")[0] for place, stack in stacks.items() if stack}
-    usual, count = next(iter(Counter(frames.values()).most_common(1)), ("", 0))
-    others = [place for place, frame in frames.items() if frame != usual]
-    if len(others) != 1 or count < 2:
-        return cause
-    node, _, process = others[0].partition("/")
-    kind, number = process[:4], int(process[4:]) if process[4:].isdecimal() else None
-    words = f"{cause.words}; {count} processes stand in {usual}, and this one elsewhere"
-    place = _Place(node=node, rank=number if kind == "rank" else None, task=number if kind == "task" else None)
-    return replace(cause, words=words, **place, stack=stacks[others[0]])

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -27,7 +28,7 @@ from bringup.readers.known import signs, xid
 from bringup.readers.node_states import Node
 from bringup.run import slurm
 from bringup.run.at_work import expected
-from bringup.why.first_cause import STALL_S, UNEXPLAINED, Answer, Cause, Job, Text, elsewhere, in_short, judged
+from bringup.why.first_cause import STALL_S, UNEXPLAINED, Answer, Cause, Job, Text, in_short, judged
 from bringup.why.places import Step
 
 MOST_BYTES = 32 * 2**20  # of a log: its end
@@ -57,9 +58,8 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
     if on_nodes and job.nodes:
         _ask_nodes(answer, nodes)
     elif job.nodes:
-        answer.not_seen.append(
-            f"kernel logs and processes of {hostlist.shortened(job.nodes)}: a step there can read them (--on-nodes)"
-        )
+        where = f"kernel logs and processes of {hostlist.shortened(job.nodes)}"
+        answer.not_seen.append(f"{where}: a step there can read them (--on-nodes)")
     return answer
 
 
@@ -283,6 +283,20 @@ def _judge(answer: Answer, seen: Observation, event: xid.Event, *, is_timed: boo
     answer.then[:0] = [in_short(before)] if before.kind != "none" else []
     of_it = before if before.node == node else Cause("", "")  # the rank on that node
     answer.cause = replace(of_it, kind="gpu.xid", words=words, node=node, do=event.action or "")
+
+
+def elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
+    """Find the rank that stands elsewhere than most others: they wait for it. Without a majority, none is named."""
+    frames = {place: stack.partition(", called by ")[0] for place, stack in stacks.items() if stack}
+    usual, count = next(iter(Counter(frames.values()).most_common(1)), ("", 0))
+    others = [place for place, frame in frames.items() if frame != usual]
+    if len(others) != 1 or count < 2:
+        return cause
+    node, _, process = others[0].partition("/")
+    number = {process[:4]: int(process[4:])} if process[4:].isdecimal() else {}
+    rank, task = number.get("rank"), number.get("task")
+    words = f"{cause.words}; {count} processes stand in {usual}, and this one elsewhere"
+    return replace(cause, words=words, node=node, rank=rank, task=task, stack=stacks[others[0]])
 
 
 def _seconds(moment: str) -> str | None:

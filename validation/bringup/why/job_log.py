@@ -228,7 +228,9 @@ def _raised(text: str) -> list[Raised]:
             open_by_label[label] = _Open(fatal=(number, fatal[1]) if fatal else None, of=of)
             if head and (head["original"] or head["rank"]):  # the one before repeats this one
                 for place in newest.pop(label, ()):
-                    seen[place] = replace(seen[place], is_victim=seen[place].is_victim or _repeats(seen[place]))
+                    words, is_victim = seen[place].words, seen[place].is_victim
+                    repeats = bool(_RANKS.search(words)) or "Caught " in words
+                    seen[place] = replace(seen[place], is_victim=is_victim or repeats)
             elif label not in chained:
                 for place in newest.pop(label, ()):
                     seen[place] = replace(seen[place], raised_again=True)
@@ -264,10 +266,6 @@ def _raised(text: str) -> list[Raised]:
 
 def _is_victim(words: str) -> bool:
     return bool(LOST_PEERS.search(words) or _LAUNCHERS.search(words))
-
-
-def _repeats(raised: Raised) -> bool:
-    return bool(_RANKS.search(raised.words) or raised.words.find("Caught ") >= 0)
 
 
 def _exception(line: int, label: Label, rest: str, known: _Open) -> Raised:

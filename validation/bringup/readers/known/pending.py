@@ -25,8 +25,7 @@ CAUSES = _Table.model_validate(entries("pending")).causes
 
 def cause_of(reason: str) -> Cause | None:
     """Find the cause of a reason, in which Slurm writes blanks as underscores in some answers."""
-    spaced = reason.replace("_", " ")
-    return next((cause for cause in CAUSES if re.fullmatch(cause.reason, spaced)), None)
+    return next((cause for cause in CAUSES if re.fullmatch(cause.reason, reason.replace("_", " "))), None)
 
 
 def is_about_nodes(reason: str) -> bool:

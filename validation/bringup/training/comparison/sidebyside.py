@@ -108,14 +108,11 @@ class SideBySide:
     @property
     def cells(self) -> list[list[str]]:
         """Return the cells as the header names them."""
-        return [
-            [
-                *(text(row) for text in _RUN.values()),
-                *(str(getattr(row.entry.args, field)) for field in self.vary),
-                *(text(row) for text in _MEASURED.values()),
-            ]
-            for row in self.rows
-        ]
+        rows = []
+        for row in self.rows:
+            varied = [str(getattr(row.entry.args, field)) for field in self.vary]
+            rows.append([*(text(row) for text in _RUN.values()), *varied, *(text(row) for text in _MEASURED.values())])
+        return rows
 
     @property
     def columns(self) -> tuple[list[str], list[list[str]]]:
@@ -194,11 +191,8 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     rows = [row_of(entry, base, name) for entry, name in zip(ordered, names_of_runs, strict=True)]
     dtype = base.args.compute_dtype
     tolerance = LOSS_TOLERANCE_NATS.get(dtype)
-    kept = (
-        f"no tolerance is known for {dtype}"
-        if tolerance is None
-        else f"losses must agree within {tolerance:g} ({dtype})"
-    )
+    unknown = f"no tolerance is known for {dtype}"
+    kept = unknown if tolerance is None else f"losses must agree within {tolerance:g} ({dtype})"
     gap = f"the largest of a step, against {base.folder.name} (train.loss.agrees judges the mean of all)"
     note = f"loss gap: {gap}; {kept}; tokens/s: all ranks, steady window"
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))

@@ -29,7 +29,6 @@ WORKSPACE = 32 * 2**20  # cuBLAS on Hopper: CUBLAS_WORKSPACE_CONFIG's default th
 OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
 """Context 0.5-0.9 GiB; NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key: ranks; 2 is 2 or more."""
 
-
 FRAGMENTED = 0.04
 """Share of what comes and goes in a step that torch reserves on top of it, beside what fragments() names. Chosen by
 what was published: see docs/results/predictors.md."""

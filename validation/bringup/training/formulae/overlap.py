@@ -75,8 +75,7 @@ def read(events: Iterable[Event], steps: int, seconds: float, cuda: bool) -> Pro
     by_kind: dict[str, list[Interval]] = {}
     busy: list[Interval] = []
     events = sorted(events, key=lambda event: event[1:])
-    kinds = _as_called([name for name, _, _ in events])
-    for (name, begin, end), kind in zip(events, kinds, strict=True):
+    for (name, begin, end), kind in zip(events, _as_called([name for name, _, _ in events]), strict=True):
         if kind is not None:
             by_kind.setdefault(kind, []).append((begin, end))
         elif cuda or name.startswith(_COMPUTED_ON_CPU):

@@ -29,6 +29,11 @@ class Published(Record):
     tokens_per_s: float  # of a GPU
     mfu: float
 
+    @property
+    def setting(self) -> tuple[str, bool, bool]:
+        """Return its GPU, whether all activations are recomputed, and whether it is compiled."""
+        return self.gpu, self.recomputed == "full", self.compiled
+
 
 @cache
 def all_published() -> list[Published]:
@@ -54,12 +59,8 @@ def span(peak_source: str, *, recomputed: bool, compiled: bool, without: str = "
     count = 0
     for is_full, is_compiled in itertools.product((recomputed, not recomputed), (compiled, not compiled)):
         for gpu in (named[0], SAME_CHIP.get(named[0])) if named is not None else ():
-            rows = [
-                row
-                for row in all_published()
-                if (row.gpu, row.recomputed == "full", row.compiled) == (gpu, is_full, is_compiled)
-                and row.source != without
-            ]
+            setting, others = (gpu, is_full, is_compiled), (row for row in all_published() if row.source != without)
+            rows = [row for row in others if row.setting == setting]
             if rows and count < ENOUGH:
                 count += len(rows)
                 spans.append(_as_wanted(rows, recomputed, compiled))
@@ -71,15 +72,15 @@ def span(peak_source: str, *, recomputed: bool, compiled: bool, without: str = "
 
 def _as_wanted(rows: Sequence[Published], recomputed: bool, compiled: bool) -> Span:
     low, high = min(row.mfu for row in rows), max(row.mfu for row in rows)
-    is_full, is_compiled = rows[0].recomputed == "full", rows[0].compiled
+    gpu, is_full, is_compiled = rows[0].setting
     if is_full != recomputed:  # the forward pass again is a third; larger batches, which it allows, can bring that back
         low, high = (low * 3 / 4, high) if recomputed else (low, high * 4 / 3)
     if is_compiled != compiled:
-        least, most = by_compiling(rows[0].gpu)
+        least, most = by_compiling(gpu)
         low, high = (low * least, high * most) if compiled else (low / most, high / least)
     shown = f"{'all' if is_full else 'not all'} activations recomputed, {'compiled' if is_compiled else 'eager'}"
     sources = ", ".join(dict.fromkeys(row.source for row in rows))
-    return Span(low, high, f"published for {rows[0].gpu}, {shown} ({sources})")
+    return Span(low, high, f"published for {gpu}, {shown} ({sources})")
 
 
 def by_compiling(gpu: str) -> tuple[float, float]:
@@ -105,13 +106,8 @@ def beside(metrics: TrainMetrics) -> str | None:
     gpu = named[0]
     billions, is_full = metrics.observed.parameters / 1e9, bool(metrics.observed.recomputed_layers)
     how = "all activations recomputed" if is_full else "activations kept, or recomputed in part"
-    alike = [
-        each
-        for each in all_published()
-        if each.gpu == gpu
-        and (each.recomputed == "full") == is_full
-        and max(each.billions / billions, billions / each.billions) < SIZES_APART
-    ]
+    of_setting = [each for each in all_published() if each.setting[:2] == (gpu, is_full)]
+    alike = [each for each in of_setting if max(each.billions / billions, billions / each.billions) < SIZES_APART]
     if not alike:
         return f"nothing for {billions:.2g} billion parameters on {gpu}, {how}"
     shares, sizes = _span(100 * each.mfu for each in alike), _span(each.billions for each in alike)

@@ -51,23 +51,20 @@ def summary_of(args: RunArgs, metrics: TrainMetrics, scaled: tuple[float | None,
     """Sum up a training. scaled: (scaling, None), or (None, why it is not known)."""
     memory, observed = metrics.memory, metrics.observed
     of_device = memory.device_allocated_gib if memory.device_reserved_gib is None else memory.device_reserved_gib
+    both = {"tokens_per_s", "mfu", "mfu_reason", "communication_share", "communication_reason"}
     return Summary(
+        **metrics.model_dump(include=both),
         strategy=observed.kind,
         variant=variant_of(args, observed),
         recipe=args.recipe,
         device=metrics.gpu0 or args.device,
         ranks=metrics.world_size,
         nodes=len(set(observed.hosts)),
-        tokens_per_s=metrics.tokens_per_s,
         tokens_per_s_per_gpu=metrics.tokens_per_s_per_rank,
-        mfu=metrics.mfu,
-        mfu_reason=metrics.mfu_reason,
         step_s_p50=metrics.step_time_s.p50,
         step_s_p95=metrics.step_time_s.p95,
         peak_memory_gib=memory.host_rss_gib if of_device is None else of_device,
         peak_memory_of="host" if of_device is None else "device",
-        communication_share=metrics.communication_share,
-        communication_reason=metrics.communication_reason,
         scaling=scaled[0],
         scaling_reason=scaled[1],
         loss_first=metrics.loss[0] if metrics.loss else None,

@@ -1,7 +1,5 @@
 """What a training writes: its checkpoints, its resolved arguments and its metrics."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -233,7 +231,7 @@ class ObservedStrategy(Record):
     devices: list[str]  # index = rank; device UUID, or cpu
 
     @model_validator(mode="after")
-    def _one_mesh_of_these_ranks(self) -> ObservedStrategy:
+    def _one_mesh_of_these_ranks(self) -> "ObservedStrategy":
         if len(self.devices) != len(self.hosts):
             raise ValueError(f"{len(self.hosts)} hosts and {len(self.devices)} devices")
         if self.mesh is not None:
@@ -372,7 +370,7 @@ class TrainMetrics(Versioned):
     communication_reason: str | None  # why null
 
     @model_validator(mode="after")
-    def _one_value_per_rank(self) -> TrainMetrics:
+    def _one_value_per_rank(self) -> "TrainMetrics":
         ranks = {
             "world_size": self.world_size,
             "observed.hosts": len(self.observed.hosts),
