@@ -138,7 +138,7 @@ def _seen(discovery: Judged) -> Iterator[tuple[str, dict[str, Any]]]:
         if len({str(each.value) for each in seen}) == 1:
             yield fact, {"says": says, "fact": fact, "unit": seen[0].unit, "equals": seen[0].value}
     serials = (each for each in discovery.seen.of(_SERIALS) if each.value is not None)
-    if on_nodes := grouped((each.subject.partition("/")[0], str(each.value)) for each in serials):
+    if on_nodes := grouped((each.node, str(each.value)) for each in serials):
         yield "gpu-serials", {"says": "the GPUs by serial number", "fact": _SERIALS, "on_nodes": on_nodes}
 
 

@@ -168,7 +168,7 @@ def _chosen(fact: str, seen: Seen) -> list[Observation]:
 
 def _lists(chosen: Iterable[Observation]) -> list[Observation]:
     """Make one text of each node's values, in any order: serial numbers."""
-    of_nodes = grouped((seen.subject.partition("/")[0], seen) for seen in chosen if seen.value is not None)
+    of_nodes = grouped((seen.node, seen) for seen in chosen if seen.value is not None)
     values = {node: ", ".join(sorted(str(seen.value) for seen in several)) for node, several in of_nodes.items()}
     return [of[0].model_copy(update={"subject": node, "value": values[node]}) for node, of in of_nodes.items()]
 

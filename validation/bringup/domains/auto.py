@@ -80,7 +80,7 @@ def of_run(opened: Profile, observations: Iterable[Observation], run: Run) -> Pr
 def seen(observations: Iterable[Observation], nodes: Collection[str], cluster: str | None) -> Nodes:
     """Read the nodes from a discovery's observations. nodes: of the run. cluster: Slurm's name, as the run noted it."""
     kept = {*nodes, naming.JOB}
-    known = (fact for fact in observations if fact.value is not None and fact.subject.partition("/")[0] in kept)
+    known = (fact for fact in observations if fact.value is not None and fact.node in kept)
     by = grouped((fact.quantity, fact) for fact in known)
     models = Counter(str(fact.value) for fact in by.get("discovery.gpu.model", []))
     divided = any(fact.value != "off" for fact in by.get("discovery.gpu.mig", []))  # Slurm then counts the parts
@@ -108,7 +108,7 @@ def _ports(by: Mapping[str, Sequence[Observation]], gpus: int) -> tuple[str | No
     of_rate = [fact for fact in layers if active and rates.get(fact.subject, "").startswith(f"{rate} ")] or layers
     counted = Counter(str(fact.value) for fact in of_rate)
     layer = max(counted, key=lambda name: (counted[name], name == "InfiniBand"), default=None)
-    of_nodes = Counter(fact.subject.partition("/")[0] for fact in layers if fact.value == layer)
+    of_nodes = Counter(fact.node for fact in layers if fact.value == layer)
     present = max(of_nodes.values(), default=0)
     if not active and layer != "Ethernet":  # a subnet manager that is gone takes all of them; Ethernet may be unused
         return layer, _suited(min(present, gpus), gpus, present), RATES_GBPS[-1]

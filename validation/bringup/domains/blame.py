@@ -104,7 +104,7 @@ def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     """Where Slurm counts the parts of divided GPUs (MIG), a node has fewer GPUs than Slurm says, and misses none."""
     parts: dict[str, int] = {}
     for gpu in seen.of("inventory.gpu.mig_devices"):
-        node = gpu.subject.partition("/")[0]
+        node = gpu.node
         parts[node] = parts.get(node, 0) + (int(gpu.value) if is_number(gpu.value) else 0)
     divided = {v.subject for v in verdicts.verdicts if v.gate == _DIVIDED and _failed(v)}
     divided = {node for node in divided if parts.get(node) == run.gpus_per_node}

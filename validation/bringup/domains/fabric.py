@@ -139,7 +139,7 @@ def nearest_nic(derived: Parsed, observed: Seen, run: Run) -> None:
         paths: Paths = {}
         for fact in gpus:
             entries = (entry.rpartition("=") for entry in fact.value) if isinstance(fact.value, list) else ()
-            paths[fact.subject.partition("/")[2]] = {name: path for name, _, path in entries if name not in other}
+            paths[fact.device] = {name: path for name, _, path in entries if name not in other}
         if node in virtual and not any(path in BESIDE for nics in paths.values() for path in nics.values()):
             derived.saw("discovery.topology.nic", node, None, "text", gpus[0].evidence, HIDDEN)
             continue

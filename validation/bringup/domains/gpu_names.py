@@ -50,7 +50,7 @@ def named(verdicts: Verdicts, names: Names) -> Verdicts:
     def change(v: Verdict) -> Mapping[str, object] | None:
         if v.outcome is Outcome.PASS or not v.cause or _NAME.search(v.cause) is None:
             return None
-        node = v.subject.partition("/")[0]
+        node = v.node
         words = _NAME.sub(lambda gpu: names.get(f"{node}/{gpu[0]}") or names.get(gpu[0]) or gpu[0], v.cause)
         return {"cause": words}
 

@@ -308,7 +308,7 @@ def _events(of_node: Iterable[Observation], ended: Mapping[str, datetime]) -> tu
     for name, facts in events.items():
         event = xid.event(name)
         for fact in facts:
-            where = fact.subject.partition("/")[2]
+            where = fact.device
             if fact.value is None:
                 unknown.append(f"{where}: {fact.why}" if where else fact.why or name)
             elif event is not None and name in xid.IN_WORDS:

@@ -77,7 +77,7 @@ def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
     installed: dict[str, dict[tuple[str, str], str]] = {}  # node -> (component, version) -> where it is said
     for component, version, fact in _versions(observed, run):
         if version[:1].isdecimal():  # not `absent`
-            installed.setdefault(fact.subject.partition("/")[0], {}).setdefault((component, version), fact.evidence)
+            installed.setdefault(fact.node, {}).setdefault((component, version), fact.evidence)
     asked, kinds = {fact.subject for fact in observed.of("inventory.packages")}, _Kinds(observed)
     for node, versions in installed.items():
         if node not in run.nodes:

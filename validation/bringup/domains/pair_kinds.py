@@ -21,7 +21,7 @@ Places = Mapping[str, tuple[str, ...]]  # node -> the groups that it is in, the 
 def places(observations: Iterable[Observation]) -> Places:
     """Read where the nodes are: NVLink cluster, leaf switch or block, switches above it; what is known of them."""
     seen = [each for each in observations if each.quantity in (NVLINK_CLUSTER, SWITCHES) and each.value is not None]
-    clusters = {each.subject.partition("/")[0]: str(each.value) for each in seen if each.quantity == NVLINK_CLUSTER}
+    clusters = {each.node: str(each.value) for each in seen if each.quantity == NVLINK_CLUSTER}
     switches = {each.subject: each.value for each in seen if each.quantity == SWITCHES and isinstance(each.value, list)}
     nodes = {*clusters, *switches}
     nearest = {node: (clusters.get(node, node),) if clusters else () for node in nodes}

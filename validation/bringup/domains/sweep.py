@@ -127,7 +127,7 @@ def _not_of_all_gpus(tests: list[Observation], counted: list[Observation]) -> st
 
 def _name(test: Observation) -> str:
     """Name it as `gpu3: memory`."""
-    device = test.subject.partition("/")[2]
+    device = test.device
     name = test.quantity.removeprefix(_TEST)
     return f"{device}: {name}" if device else name
 

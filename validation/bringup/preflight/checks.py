@@ -242,7 +242,7 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], look: str) -> J
 def speeds(judged: Iterable[Judged]) -> dict[str, float]:
     """Return node -> TFLOP/s of its slowest device under load."""
     seen = (each for run in judged for each in run.observations if each.quantity == _LOAD)
-    of_node = grouped((each.subject.partition("/")[0], each.value) for each in seen if is_number(each.value))
+    of_node = grouped((each.node, each.value) for each in seen if is_number(each.value))
     return {node: float(min(values)) for node, values in of_node.items()}
 
 
@@ -256,7 +256,7 @@ def bandwidths(judged: Iterable[Judged]) -> dict[str, float]:
 def warned(judged: Iterable[Judged]) -> dict[str, int]:
     """Count gates of its own that warn, by node."""
     warnings = (each for run in judged for each in run.verdicts.verdicts if each.outcome is Outcome.WARN)
-    return Counter(each.subject.partition("/")[0] for each in warnings)
+    return Counter(each.node for each in warnings)
 
 
 def ranked(nodes: Sequence[str], judged: Sequence[Judged]) -> list[str]:

@@ -105,7 +105,24 @@ class Continued(Versioned):
     run: RunName
 
 
-class Observation(OfMany, frozen=True, kw_only=True):
+class _OfSubject:
+    """How a subject is written: the node, and behind a slash one of its devices or ranks."""
+
+    __slots__ = ()
+    subject: str
+
+    @property
+    def node(self) -> str:
+        """Return n0 of the fact of a device, n0/gpu1; else the subject."""
+        return self.subject.partition("/")[0]
+
+    @property
+    def device(self) -> str:
+        """Return gpu1 of n0/gpu1. Empty: it is of the subject as a whole, and not of one of its devices or ranks."""
+        return self.subject.partition("/")[2]
+
+
+class Observation(_OfSubject, OfMany, frozen=True, kw_only=True):
     """One thing seen. `value` null means that it was looked for and is not known: `why` says why. With a value, `why`
     is a remark."""
 
@@ -117,17 +134,6 @@ class Observation(OfMany, frozen=True, kw_only=True):
     why: str | None = None
     step: str = ""  # the step that it is from, where its facts have to be told from those of other steps: collectives-2
     round: int | None = None  # of pairs
-
-    @property
-    def node(self) -> str:
-        """Return n0 of the fact of a device, n0/gpu1; else the subject."""
-        return self.subject.partition("/")[0]
-
-    @property
-    def device(self) -> str:
-        """Return gpu1 of n0/gpu1. Empty: what was seen is of the subject as a whole, and no fact of one of its
-        devices."""
-        return self.subject.partition("/")[2]
 
 
 class Observations(Versioned):
@@ -158,7 +164,7 @@ class Kind(StrEnum):
     UNDECLARED = "undeclared"  # the profile has no limit for it
 
 
-class Verdict(OfMany, frozen=True, kw_only=True):
+class Verdict(_OfSubject, OfMany, frozen=True, kw_only=True):
     """One planned (gate, subject) pair, judged. `observed`, `expected` and `fails` are words made from the other
     fields."""
 

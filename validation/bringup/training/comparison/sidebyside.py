@@ -83,6 +83,8 @@ _MEASURED: dict[str, Callable[[Row], str]] = {
     "scaling": lambda row: number(row.scaling, "{:.2f}", "unknown"),
     "step p50 ms": lambda row: f"{row.metrics.step_time_s.p50 * 1e3:.1f}",
     "step p95 ms": lambda row: f"{row.metrics.step_time_s.p95 * 1e3:.1f}",
+    "imports s": lambda row: f"{row.metrics.startup.import_s:.1f}",  # over ranks: what a start costs at scale
+    "start-up s": lambda row: f"{sum(seconds for _, seconds in row.metrics.startup):.1f}",
     "exposed comm.": lambda row: number(
         row.metrics.communication_share, "{:.1%}", "none" if row.metrics.world_size == 1 else "unknown"
     ),
