@@ -295,3 +295,13 @@ def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(folders
 def test_runs_that_failed_are_compared_and_the_exit_code_says_so(folders, outcome, code):
     entries = [replace(an_entry(folder), outcome=Outcome(outcome)) for folder in folders]
     assert comparing._exit_code(sidebyside.compare(entries)) == code
+
+
+def test_what_a_start_costs_stands_side_by_side_so_that_it_is_a_curve_over_ranks(folders):
+    times = {"process_group_s": 1.0, "first_collective_s": 2.0, "load_s": 3.0, "first_step_s": 4.0}
+    for ranks, folder in enumerate(folders, start=1):
+        change(folder, "metrics.json", startup={"import_s": 10.0 * ranks, **times})
+    assert sorted(column(beside(folders), "imports s")) == [f"{10 * ranks:.1f}" for ranks in range(1, len(folders) + 1)]
+    assert sorted(column(beside(folders), "start-up s")) == [
+        f"{10 * ranks + 10:.1f}" for ranks in range(1, len(folders) + 1)
+    ]
