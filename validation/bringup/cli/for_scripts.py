@@ -151,7 +151,7 @@ def do_variants(arguments: argparse.Namespace) -> int:
 
 def do_ended(arguments: argparse.Namespace) -> int:
     """Exit code 0 also when a job did not end in time: then there is no evidence, and its gate says so."""
-    waiting.keep_ended_jobs(arguments.run, arguments.jobs)
+    waiting.keep_ended_jobs(arguments.run, [waiting.Awaited(*job) for job in arguments.jobs])
     return 0
 
 

@@ -9,8 +9,8 @@ entry says what was measured, its spread, by which runs, and when.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from bringup.kernel import judge
 from bringup.kernel.errors import RunError
@@ -61,8 +61,7 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
     return base.model_copy(update={"name": name, "extends": None, "expect": expect, "description": description})
 
 
-@dataclass(frozen=True)
-class RunObservations:
+class RunObservations(NamedTuple):
     """A gate's observations in one run. inside: spread of the repetitions inside the run (share; None: unknown)."""
 
     run: Run

@@ -23,7 +23,6 @@ where the noise arises: Kalibera and Jones, Rigorous Benchmarking in Reasonable 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
@@ -43,8 +42,7 @@ class Timed(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """How much the second side differs from the first, and what repeats."""
 
     unit: Literal["runs", "days"]  # whose spread is the noise
@@ -57,8 +55,7 @@ class Fit:
     between: float | None  # relative standard deviation of these days; None: one day
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A relative change (+0.05: 5 % more), and the bounds it lies in with the confidence that was requested."""
 
     change: float

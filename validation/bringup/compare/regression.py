@@ -7,8 +7,8 @@ judged. The spread inside the runs (noise.error_inside) is a lower bound on that
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
 from statistics import fmean, median
+from typing import NamedTuple
 
 from bringup.compare import noise
 from bringup.kernel.characters import many
@@ -22,8 +22,7 @@ _MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than th
 _OUTCOMES = {"REGRESSION": Outcome.FAIL, "DISAGREES": Outcome.FAIL, "cannot tell": Outcome.INCOMPLETE}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One measure of runs with the same arguments, in words."""
 
     measure: str
@@ -38,8 +37,7 @@ class Finding:
         return _OUTCOMES.get(self.conclusion, Outcome.PASS)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Runs with the same arguments on both sides."""
 
     title: str
@@ -202,7 +200,7 @@ def _shown(runs: Sequence[noise.Timed]) -> str:
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     header = ["measure", "baseline", "now", "change [bounds]", "verdict", "why"]
-    return header, [list(astuple(finding)) for finding in comparison.findings]
+    return header, [list(finding) for finding in comparison.findings]
 
 
 def overall(compared: Sequence[Comparison]) -> Outcome:

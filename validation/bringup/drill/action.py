@@ -23,16 +23,15 @@ def do_drill(arguments: argparse.Namespace) -> int:
     if unknown:
         near = profile_text.meant(unknown[0], ids)
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
+    known = drills.DECLARED.values() if arguments.anywhere and not arguments.list else on_local
+    chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.list:
-        chosen = [drill for drill in on_local if not arguments.only or drill.id in arguments.only]
         print(drill_result.listed(chosen))
         return 0
     if arguments.anywhere:
         at_site.entered()
     if arguments.resume is not None and arguments.only:
         raise UsageError("--resume goes on with what was planned: without --only")
-    known = drills.DECLARED.values() if arguments.anywhere else on_local
-    chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]
     request = suite.Request(

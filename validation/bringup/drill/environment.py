@@ -31,10 +31,8 @@ PHASE_LIMIT_S = 420
 RECOVERY_S = 20  # a cluster that a drill left broken for longer is replaced: a new one takes a second or two
 POLL_S = 0.1
 
-
 INTERRUPTED = threading.Event()
 _PHASES: set[subprocess.Popen[str]] = set()
-
 
 Ended = subprocess.CompletedProcess[str]
 

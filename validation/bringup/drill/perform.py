@@ -24,6 +24,7 @@ from bringup.kernel.records import Outcome, Value, Verdict, Verdicts, read_recor
 from bringup.report import text as report
 from bringup.report import view
 from bringup.report.campaigns import DrillResult
+from bringup.run.launch import newest_attempt
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -47,14 +48,17 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         else:
             reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
             in_place, done = _run_with_fault(drill, cluster, run_name, reference)
-            evidence = _last_attempt(drill.phase, run_name)
+            newest = newest_attempt(PHASES[drill.phase], run_name)
+            if newest is None:
+                raise DrillError(f"{drill.phase} left no run called {run_name}")
+            evidence = newest
         judged = judge.judge_folder(evidence).verdicts
         written: Verdicts | None = None  # none that can be read
         with contextlib.suppress(RecordError):
             written = read_record(evidence / runs.VERDICTS, Verdicts)
         detected_s = time.monotonic() - in_place
     except (DrillError, RunError, RecordError, OSError) as error:
-        return not_performed(drill, str(error), seconds=_since(begun))
+        return not_performed(drill, str(error), seconds=round(time.monotonic() - begun, 1))
     finally:
         environments.keep(run_name, (drill.phase,), folder)
     detected, right_subject, right_cause, observed = compare(drill, judged, written, done.stdout)
@@ -66,7 +70,7 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         right_cause=right_cause,
         observed=observed,
         seconds_to_detect=round(detected_s, 1),
-        seconds=_since(begun),
+        seconds=round(time.monotonic() - begun, 1),
         false_alarms=false_alarms(drill, judged.verdicts, before),
         evidence=f"{place.name}/{drill.id}/{evidence.name}",
     )
@@ -100,13 +104,6 @@ def _injected(drill: Drill) -> dict[str, str]:
     if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in drill.environment:
         return {}
     return {"PYTHONPATH": ":".join(filter(None, (str(INJECTED), os.environ.get("PYTHONPATH"))))}
-
-
-def _last_attempt(stem: str, run_name: str) -> Path:
-    attempts = runs.attempts(PHASES[stem], run_name)
-    if not attempts:
-        raise DrillError(f"{stem} left no run called {run_name}")
-    return attempts[-1]
 
 
 def _named(drill: Drill, commands: tuple[Command, ...]) -> tuple[Command, ...]:
@@ -277,7 +274,3 @@ def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: f
 def _result(drill: Drill, **became: Any) -> DrillResult:
     declared = {name: getattr(drill, name) for name in ("fault", "phase", "gate", "subject", "outcome")}
     return DrillResult(drill=drill.id, **declared, **became)
-
-
-def _since(begun: float) -> float:
-    return round(time.monotonic() - begun, 1)

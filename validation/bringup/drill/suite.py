@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 
@@ -41,8 +41,7 @@ Ended = queue.Queue[tuple[DrillResult, str | None] | Exception | None]
 LEFT_TO_ITS_LANE = 4  # drills; see taken()
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     drills: Sequence[Drill]
     anywhere: bool = False
     everywhere: bool = False  # the drills alter all nodes
@@ -124,9 +123,8 @@ def in_order(drills: Sequence[Drill]) -> list[Drill]:
     """Put those of one shape together; in the order of the phases inside."""
 
     def place(drill: Drill) -> tuple[bool, str, int, int, int]:
-        shape = drill.shape
-        kind = shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node
-        return *kind, list(PHASES).index(drill.phase)
+        shape, phase = drill.shape, list(PHASES).index(drill.phase)
+        return shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node, phase
 
     return sorted(drills, key=place)
 

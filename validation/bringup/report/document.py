@@ -3,9 +3,8 @@ the answer, then what is wrong, then the numbers."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bringup import registry
 from bringup.kernel import results
@@ -27,8 +26,7 @@ AT_THE_HEAD = ("profile", "site", "bringup commit", "opened")  # of the record o
 READ_BESIDE = ("discovery", "nccl_scaling")  # phases whose facts and curves a training is read beside
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One run as a part of the document."""
 
     view: View
@@ -111,7 +109,7 @@ def _in_short(sections: Sequence[Section]) -> list[Section]:
         known = {} if section.inventory else section.view.measured
         gates = [gate for gate in known if gate not in shown and (gate in GATES and GATES[gate].expect == "profile")]
         shown.update(gates)
-        shortened.append(replace(section, measured=[known[gate] for gate in gates]))
+        shortened.append(section._replace(measured=[known[gate] for gate in gates]))
     return shortened
 
 

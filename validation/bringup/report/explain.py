@@ -6,7 +6,7 @@ Everything said comes from the verdicts, the signatures and the guides of the ga
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup import registry
 from bringup.kernel.facts import hostlist
@@ -106,8 +106,7 @@ def as_data(run: Judged) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class Causes:
+class Causes(NamedTuple):
     """The verdicts of a run that are not a pass."""
 
     first: list[Verdict]  # what failed, or with no fail what is incomplete for a reason of its own; then warnings

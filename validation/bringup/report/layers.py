@@ -7,7 +7,7 @@ look: "perftest gives 392 Gb/s on each NIC, and NCCL 13 GB/s" is two lines of th
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
@@ -23,8 +23,7 @@ HEADER = ("layer", "GB/s", "of the layer above", "usual", "who owns the loss")
 USUAL = f"{100 * LITTLE:.0f} to {100 * MOST:.0f} %: {PUBLISHED} published results"
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     name: str
     gb_per_s: float | None  # None: not measured
     owner: str  # of what it loses of the layer above
@@ -40,8 +39,7 @@ class Layer:
         return self.name, f"{self.gb_per_s:.4g}", _share(self.kept), usual, self.owner
 
 
-@dataclass(frozen=True)
-class Waterfall:
+class Waterfall(NamedTuple):
     title: str
     layers: list[Layer]
 
@@ -83,7 +81,7 @@ def _kept(layers: Iterable[Layer]) -> list[Layer]:
     kept = []
     for layer in layers:
         share = None if above is None or layer.gb_per_s is None else layer.gb_per_s / above
-        kept.append(replace(layer, kept=share))
+        kept.append(layer._replace(kept=share))
         above = layer.gb_per_s or above
     return kept
 

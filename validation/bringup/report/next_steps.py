@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.facts.names import listed
 from bringup.kernel.facts.parser_result import is_number
@@ -28,8 +29,7 @@ MAX_EXPLAINED = 3  # runs, the worst ones
 _Bad = tuple[Judged, Verdict]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One gate of a card, with the subjects of the card's outcome."""
 
     gate: str
@@ -51,8 +51,7 @@ class Card:
     commands: list[str]
 
 
-@dataclass(frozen=True)
-class Arranged:
+class Arranged(NamedTuple):
     """The cards as the page shows them. Warnings are folded where something worse comes before them."""
 
     unfolded: list[Card]

@@ -7,8 +7,8 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel import results
 from bringup.kernel.errors import UsageError
@@ -21,8 +21,7 @@ OF_A_RUN = {
 }
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     option: str  # as the user wrote it, for messages
     path: Path
     force: bool = False  # over a file that is there

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bringup.kernel.answers import in_words, stand_ins_of
 from bringup.kernel.characters import many
@@ -108,8 +108,7 @@ class Section:
         return to_evidence(self.links, self.judged.folder, evidence)
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """The steps in the time of the whole run: each with begin and width of its bar."""
 
     steps: list[tuple[Section, float, float]]
@@ -243,8 +242,7 @@ _SIDES = ("at_least", "at_most")
 _SHOWS_ITS_LINE = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     answer: Answer
     name: str
     number: str

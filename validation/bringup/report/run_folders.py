@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel import results
 from bringup.kernel.errors import NotComparable, RecordError, RunError
@@ -14,8 +15,7 @@ from bringup.kernel.results import CLOSED, PACKED, PLAYBOOK, PLAYBOOKS, PREFLIGH
 from bringup.report.campaigns import LeftOut, Playbook, Step, Sweep
 
 
-@dataclass(frozen=True)
-class Absent:
+class Absent(NamedTuple):
     """A planned phase without a run to judge."""
 
     phase: str

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged
@@ -27,8 +27,7 @@ NO_MAJORITY = "nodes differ, without a majority"
 MAX_DIFFERENT = 5  # values; more are counted
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     what: str
     value: str  # of most nodes
     nodes: int  # that have it

@@ -3,7 +3,7 @@ which machine, since when, with the lines of evidence, and what to attach. With 
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup.kernel.errors import RecordError, UsageError
 from bringup.kernel.judge import Judged
@@ -26,8 +26,7 @@ TICKET, SCRIPT = "ticket.md", "attach.sh"
 ATTACH = known("attach", list[str])
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     verdict: Verdict
     run: Judged
     line: str  # of the evidence, as it stands in the file; empty where the evidence is no line

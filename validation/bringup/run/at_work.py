@@ -6,8 +6,8 @@ A look is one listing of a folder, so that it costs a shared filesystem next to 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel import results
 from bringup.kernel.errors import RecordError, RunError
@@ -24,8 +24,7 @@ _TINY_MINUTES = (1, 3)
 _LOOKED_AT = 8  # earlier playbook runs, the newest first
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """What a step should take, s: a range of the plan, or as it took before, twice."""
 
     least: float

@@ -7,8 +7,8 @@ this boot of the node; else a remark says why there is none. Where Slurm cannot 
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
 
 from bringup.kernel.errors import SlurmError
 from bringup.kernel.facts.names import listed
@@ -26,8 +26,7 @@ _OUT = re.compile(r"DRAIN|DOWN|FAIL|INVAL|NOT_RESPONDING")
 _LONG_AGO = datetime.fromtimestamp(0, timezone.utc)
 
 
-@dataclass(frozen=True)
-class Present:
+class Present(NamedTuple):
     """What Slurm says now, as far as it could be asked."""
 
     cluster: SlurmCluster | None

@@ -11,9 +11,8 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ENDING_S = 40  # torchrun gives its ranks 30 s (--shutdown-timeout) before it kills them
 KILLED_S = 5
@@ -22,8 +21,7 @@ MARK = "BRINGUP_PROGRAM"
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True)
-class _Process:
+class _Process(NamedTuple):
     pid: int
     parent: int
     group: int
@@ -31,8 +29,7 @@ class _Process:
     is_marked: bool
 
 
-@dataclass
-class Program:
+class Program(NamedTuple):
     child: subprocess.Popen[Any]  # of bytes or of text
     mark: str
 

@@ -8,8 +8,8 @@ import os
 import shlex
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan.phases import Phase
@@ -27,8 +27,7 @@ _LISTED = Path(__file__).resolve().parents[3] / "infrastructure-validation/scrip
 CLEARED = frozenset(line for line in _LISTED.read_text().splitlines() if not line.startswith("#"))
 
 
-@dataclass(frozen=True)
-class AtSite:
+class AtSite(NamedTuple):
     """A site file and its path."""
 
     site: Site

@@ -7,9 +7,8 @@ import secrets
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bringup.kernel.errors import ControllerAway, SlurmError
 from bringup.kernel.facts import hostlist
@@ -64,8 +63,7 @@ class Pace:
         return now
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     state: str
     reason: str
     nodes: str = ""  # the node list it was submitted with; empty: any nodes

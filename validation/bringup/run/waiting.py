@@ -7,8 +7,8 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.characters import many
 from bringup.kernel.errors import SlurmError
@@ -18,8 +18,7 @@ from bringup.kernel.records import write_text
 from bringup.run import slurm
 
 
-@dataclass(frozen=True)
-class Awaited:
+class Awaited(NamedTuple):
     file: str  # in raw/
     job_id: str  # 12, or 12_3 for a task of an array; empty: it was refused
     seconds: float  # that it may take

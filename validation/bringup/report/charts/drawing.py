@@ -6,6 +6,7 @@ Lengths are in units of the picture, which are px where the page is wide enough.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 COLOURS = 8  # classes line-0 to line-7 of the style sheet, and fill-0 to fill-7
 CHARACTER = 6.3  # the width of one, on average, at the size of the style sheet
@@ -17,8 +18,7 @@ _MOST_TICKS = 6
 _MOST_POINTS = 600  # of a line
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     points: Sequence[tuple[float, float]]
     style: str
     title: str = ""
@@ -29,8 +29,7 @@ class Line:
         return " ".join(f"{x:.1f},{y:.1f}" for x, y in self.points)
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     x: float
     y: float
     width: float
@@ -40,8 +39,7 @@ class Box:
     kind: str = "box"
 
 
-@dataclass(frozen=True)
-class Squares:
+class Squares(NamedTuple):
     """Many of one colour and side, as one shape."""
 
     corners: Sequence[tuple[float, float]]
@@ -55,8 +53,7 @@ class Squares:
         return "".join(f"M{x:.1f} {y:.1f}h{side}v{side}h-{side}z" for x, y in self.corners)
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     x: float
     y: float
     words: str
@@ -76,8 +73,7 @@ class Drawing:
     note: str = ""  # below it
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """From numbers to places."""
 
     low: float
@@ -122,8 +118,7 @@ class Series:
     colour: int | None = None  # None: by its place
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """What is expected: at one place, or everywhere."""
 
     value: float
@@ -240,8 +235,7 @@ def _legend(named: Sequence[tuple[str, str]], width: float, y: float) -> tuple[l
     return shapes, y
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     name: str
     value: float
     words: str  # behind it

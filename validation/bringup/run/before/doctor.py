@@ -41,8 +41,7 @@ MOST_SMOKE_JOBS = 11  # that smoke has in the queue at once
 NO_SITE = Site(schema_version=1, name="none")  # what holds where no site file says otherwise
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(NamedTuple):
     """From the newest run of discovery."""
 
     version: str

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.facts import facts as probe_facts
 from bringup.kernel.results import REPOSITORY
@@ -25,8 +26,7 @@ _ANSWER_S = 60
 _MAY_READ_THE_JOURNAL = {"systemd-journal", "adm", "wheel"}  # journalctl(1)
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(NamedTuple):
     version: str  # 2.13.0+cu130
     cuda: str | None  # 13.0; None: a build for CPUs
 
