@@ -142,8 +142,7 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         print(comparison.design)
         for change in comparison.environment:
             print(f"differs: {text.plain(change)}")
-        print(text.columns(*regression.table(comparison)))
-        print()
+        print(text.columns(*regression.table(comparison)), end="\n\n")
     print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
     return outcome.exit_code
 
@@ -181,8 +180,9 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
         jobs, unread = answers.ended_jobs(table)
         answer = replace(lemons.find(jobs), unread=unread)
         if answer.jobs == 0:
-            unreadable = f"{many(unread, 'row')} could not be read"
-            raise UsageError(f"no job that failed or completed is in the table; {unreadable}")
+            raise UsageError(
+                f"no job that failed or completed is in the table; {many(unread, 'row')} could not be read"
+            )
         return answer
     except (BringupError, OSError, UnicodeDecodeError) as error:
         complain(f"which nodes stood in failed jobs is not known: {error}")

@@ -213,14 +213,14 @@ class _Work:
     def conclude(self) -> int:
         self._save()
         rows = self.sweep.rows
-        columns = text.columns(*table.table(rows))
+        header, cells = table.table(rows)
         failed = [f"{text.MARK[row.outcome]} {row.label}: {text.plain(row.failed)}" for row in rows if row.failed]
-        self.console.print("\n".join(["", columns, "", *failed]), highlight=False)
-        write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
+        self.console.print("\n".join(["", text.columns(header, cells), "", *failed]), highlight=False)
+        report = render("sweep.md.j2", sweep=self.sweep, header=header, rows=cells)
+        write_text(self.folder / "report.md", report, replace=True)
         outcome = worst([row.outcome for row in rows])
-        words = _curve(rows) or _fastest(rows)
         shown = text.shown_path(self.folder)
-        self.console.print(f"\n{text.MARK[outcome]}: {words}\nreport: {shown}/report.md")
+        self.console.print(f"\n{text.MARK[outcome]}: {_in_words(rows)}\nreport: {shown}/report.md")
         if self.sweep.repeat == 1 and len(rows) > 1:
             self.console.print("one run per variant: the spread between runs is not known; --repeat 5 tells most")
         if outcome is not Outcome.PASS:
@@ -228,16 +228,13 @@ class _Work:
         return outcome.exit_code
 
 
-def _fastest(rows: list[SweepRow]) -> str:
+def _in_words(rows: list[SweepRow]) -> str:
+    """Say how it scales, where the number of nodes varies; else which variant is the fastest."""
+    if points := [f"{row.efficiency:.1%} at {row.label}" for row in rows if row.efficiency is not None]:
+        return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}"
     faster = [row for row in rows if row.against_base == "faster"]
-    if not faster:
-        return "no variant was shown to be faster than the base"
-    return f"fastest: {max(faster, key=lambda row: row.change or 0).label}"
-
-
-def _curve(rows: list[SweepRow]) -> str:
-    points = [f"{row.efficiency:.1%} at {row.label}" for row in rows if row.efficiency is not None]
-    return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}" if points else ""
+    best = max(faster, key=lambda row: row.change or 0, default=None)
+    return "no variant was shown to be faster than the base" if best is None else f"fastest: {best.label}"
 
 
 def assessed(judged: Judged, settings: plan.Settings) -> tuple[entries.Entry | None, Outcome, str | None]:
@@ -255,9 +252,3 @@ def assessed(judged: Judged, settings: plan.Settings) -> tuple[entries.Entry | N
         return entry, Outcome.FAIL, " ".join(text.sentence(failed[0]).split())
     other = table.not_applied(settings, entry)
     return entry, Outcome.PASS if other is None else Outcome.INCOMPLETE, other
-
-
-def markdown(sweep: Sweep) -> str:
-    """Write the table, with what it is about."""
-    header, rows = table.table(sweep.rows)
-    return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)

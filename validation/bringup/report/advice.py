@@ -13,12 +13,8 @@ WORDS = {"gathered": "copies to compute with", "reduction": "gradients on their 
 VISIBLE = 0.001  # of the peak: a part that is less for every strategy has no line
 
 
-def _parameters(number: int) -> str:
-    return f"{number / 1e9:.2f} billion" if number >= 1e8 else f"{number / 1e6:.2f} million"
-
-
 def screen(advice: Advice) -> str:
-    strategies = advice.strategies
+    strategies, count = advice.strategies, advice.parameters
     parts = {
         part: WORDS.get(part, part)
         for part in strategies[0].peak_parts_gib
@@ -30,7 +26,7 @@ def screen(advice: Advice) -> str:
         advice=advice,
         groups=[strategies[first : first + beside] for first in range(0, len(strategies), beside)],
         names=NAMES,
-        parameters=_parameters(advice.parameters),
+        parameters=f"{count / 1e9:.2f} billion" if count >= 1e8 else f"{count / 1e6:.2f} million",
         parts=parts,
         gib=partial(_rounded, digits=1, least=0.1),
         gigabytes=partial(_rounded, digits=2, least=0.01),

@@ -104,19 +104,14 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
         raise unread[0][1]
     names = {folder: step.phase for folder, step in chosen.steps.items()}
     absent = [*chosen.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
-    _refuse_equal_names(judged)
+    of_node = grouped((node, (run.folder, run.run)) for run in judged for node in run.run.nodes)
+    for several in of_node.values():  # nodes of one name and of two clusters would be one on the page: NotComparable
+        run_folders.refuse_other_clusters(several)
     order = list(PHASES)
     gpus = {uuid: name for run in judged for uuid, name in run.names.items()}  # as discovery named them
     judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     return Collection(**vars(chosen) | {"absent": absent}, judged=judged, drills=drills)
-
-
-def _refuse_equal_names(judged: Sequence[Judged]) -> None:
-    """Refuse nodes of one name and of two clusters: on the page they would be one. Raises NotComparable."""
-    of_node = grouped((node, (run.folder, run.run)) for run in judged for node in run.run.nodes)
-    for several in of_node.values():
-        run_folders.refuse_other_clusters(several)
 
 
 # --- the headline

@@ -85,7 +85,8 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
         ],
     )
     headings = re.findall(r"^## (.+)$", written, re.MULTILINE)
-    contents = "\n".join(f"- [{title}](#{_anchor(title)})" for title in headings)
+    anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings]  # as GitHub makes them
+    contents = "\n".join(f"- [{title}](#{anchor})" for title, anchor in zip(headings, anchors, strict=True))
     return written.replace("\n## ", f"\n{contents}\n\n## ", 1)
 
 
@@ -117,11 +118,6 @@ def _linked(judged: Judged, links: Links) -> list[tuple[str, str]]:
     """Return the figures that lie in its folder."""
     there = [(title, judged.folder / name) for title, name in figures.NAMES.items() if (judged.folder / name).is_file()]
     return [(title, address) for title, path in there if (address := links(path)) is not None]
-
-
-def _anchor(title: str) -> str:
-    """Return the anchor of a heading, as GitHub and GitLab make it."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def beside(judged: Judged) -> list[Judged]:

@@ -92,7 +92,7 @@ def _between(judged: Sequence[Judged]) -> list[Layer]:
     scale = max(speeds, key=lambda name: nodes_of_scale(name) or 0, default="")
     if (nodes_of_scale(scale) or 0) < 2:
         scale = "all nodes"
-    worst = _least(_values(judged, "nccl.pair.slowest"))
+    worst = min(_values(judged, "nccl.pair.slowest").values(), default=None)
     return [
         *_of_ports(judged, pairs),
         Layer("NCCL on the slowest pair of nodes", worst, "NCCL: transport, GPUDirect, settings; CPUs", pairs, USUAL),
@@ -107,7 +107,7 @@ def _inside(judged: Sequence[Judged]) -> list[Layer]:
     whose = f"{min(alone, key=alone.__getitem__, default='')}: NVLinks, NVSwitches, clocks, CPUs"
     return [
         *(Layer("all_reduce over NVLink, as the profile has it", rate, "", "") for rate in rates[:1]),
-        Layer("all_reduce in the slowest node", _least(alone), whose, PHASES["node_sweep"].title),
+        Layer("all_reduce in the slowest node", min(alone.values(), default=None), whose, PHASES["node_sweep"].title),
         Layer("all_reduce on 1-node", of_scale.get("1-node"), "NCCL: NVLS, channels", PHASES["nccl_scaling"].title),
         *_in_training(judged, across=False),
     ]
@@ -153,10 +153,6 @@ def _values(judged: Sequence[Judged], gate: str) -> dict[str, float]:
         if is_number(verdict.value) and 0 <= float(verdict.value) < float("inf"):
             known[verdict.subject] = min(float(verdict.value), known.get(verdict.subject, float("inf")))
     return known
-
-
-def _least(values: dict[str, float]) -> float | None:
-    return min(values.values(), default=None)
 
 
 def _of_ports(judged: Sequence[Judged], measured_by: str) -> list[Layer]:

@@ -66,7 +66,10 @@ def text(node: str, judged: Sequence[Judged]) -> str:
         findings=sorted(findings, key=lambda finding: -finding.verdict.outcome.rank),
         machine=_machine(node, of_node),
         gpus=_gpus(node, of_node, findings),
-        runs=[_step(node, run) for run in of_node],
+        runs=[
+            (run.run.opened_at, PHASES[run.run.phase].title, MARK[run.verdicts.outcome], counted(_about(node, run)))
+            for run in of_node
+        ],
         attach=[command.format(node=shlex.quote(node)) for command in ATTACH],
     )
 
@@ -81,11 +84,6 @@ def _of_node(node: str, judged: Sequence[Judged]) -> list[Judged]:
 
 def _about(node: str, run: Judged) -> list[Verdict]:
     return [verdict for verdict in run.verdicts.verdicts if node in subjects.nodes_of(verdict.subject)]
-
-
-def _step(node: str, run: Judged) -> tuple[str, str, str, str]:
-    title, outcome = PHASES[run.run.phase].title, MARK[run.verdicts.outcome]
-    return run.run.opened_at, title, outcome, counted(_about(node, run))
 
 
 def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:

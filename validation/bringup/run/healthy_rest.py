@@ -42,14 +42,12 @@ def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
         faults[node] = unexplained
     if not faults.keys() <= set(run.nodes) or 2 * len(faults) > len(run.nodes):
         return None
-    return [LeftOut(node=node, phase=run.phase, why=_named(faults[node])) for node in run.nodes if node in faults]
-
-
-def _named(verdicts: list[Verdict]) -> str:
-    """Name faults before gaps: `discovery.gpu.count fail; and 2 more`."""
-    ordered = sorted(verdicts, key=lambda verdict: -verdict.outcome.rank)
-    words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
-    return first_few(words, _NAMED)
+    left_out = []
+    for node in (node for node in run.nodes if node in faults):
+        ordered = sorted(faults[node], key=lambda verdict: -verdict.outcome.rank)  # faults before gaps
+        words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
+        left_out.append(LeftOut(node=node, phase=run.phase, why=first_few(words, _NAMED)))
+    return left_out
 
 
 VARIABLE = "BRINGUP_LACKING"

@@ -41,8 +41,7 @@ def _ask(judged: Sequence[Judged], now: datetime) -> Present:
     from bringup.run import slurm
 
     try:
-        cluster = slurm.cluster()
-        return Present(cluster, slurm.nodes_in(slurm.show_nodes(times="%s")))
+        return Present(slurm.cluster(), slurm.nodes_in(slurm.show_nodes(times="%s")))
     except SlurmError as error:
         return Present(None, {}, plain(str(error)))
 
@@ -50,7 +49,7 @@ def _ask(judged: Sequence[Judged], now: datetime) -> Present:
 def lines(judged: Sequence[Judged], now: datetime) -> list[str]:
     """Write commands to paste, each under a remark that says what it rests on; and remarks where there is none."""
     present = _ask(judged, now)
-    accused = {run.folder: _accused(run) for run in judged}
+    accused = {run.folder: [each.node for each in drain.proposals([run]) if each.command] for run in judged}
     used, shown = [], []
     for run in judged:
         why = refusal(run, present.cluster, now)
@@ -86,10 +85,6 @@ def refusal(run: Judged, here: SlurmCluster | None, now: datetime) -> str | None
     if None in there:
         return f"does not say which cluster it is of, and this is {here}"
     return None if there == here else f"is of cluster {plain(str(there))}, and this is {here}"
-
-
-def _accused(run: Judged) -> list[str]:
-    return [proposal.node for proposal in drain.proposals([run]) if proposal.command is not None]
 
 
 def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present, now: datetime) -> list[str]:

@@ -99,7 +99,9 @@ def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]
     file's constraint), or other nodes are more common. Of two equally common kinds, the one with more GPUs is taken.
     """
     wanted = constraint()
-    aside = {name: f"not {wanted}" for name in names if wanted and not has_features(known[name].features, wanted)}
+    groups = [set(re.split("[&,]", group)) for group in wanted.split("|")]  # all of one of them
+    lacking = [name for name in names if not any(group.issubset(known[name].features) for group in groups)]
+    aside = dict.fromkeys(lacking if wanted else (), f"not {wanted}")
     if len(aside) == len(names):  # Slurm refuses such a job, and says why
         aside = {}
     usual = most_common({name: known[name] for name in names if name not in aside})
@@ -134,8 +136,3 @@ def constraint() -> str:
     """Return the features that jobs ask for. Alternatives with counts ([a*2&b*4]) are left to Slurm."""
     wanted = os.environ.get("SBATCH_CONSTRAINT") or os.environ.get("SLURM_CONSTRAINT") or ""
     return wanted if re.fullmatch(r"[\w.:=+-]+([&|,][\w.:=+-]+)*", wanted) else ""
-
-
-def has_features(features: Sequence[str], wanted: str) -> bool:
-    """Say whether a&b|c holds: all of a group, of one group at least."""
-    return any(set(re.split("[&,]", group)) <= set(features) for group in wanted.split("|"))

@@ -29,7 +29,7 @@ from bringup.training import records as trained
 def _leaves(nodes: list[str]) -> dict[str, str] | None:
     """Node -> its leaf switch or block, as Slurm places jobs. None: it does not say."""
     try:
-        seen = answers.topology(slurm.show_topology(), "scontrol", nodes).observations
+        seen = answers.topology(slurm.ask("scontrol", "show", "topology"), "scontrol", nodes).observations
     except SlurmError:
         return None
     return {observation.subject: str(observation.value) for observation in seen if observation.quantity == answers.LEAF}
@@ -154,7 +154,8 @@ def open_run(
         folder.mkdir()
         (folder / "raw").mkdir()
         (folder / runs.PRIVATE).mkdir(0o700)
-        with open(folder / runs.SECRET, "x", opener=_for_owner) as secret:
+        for_owner = os.open(folder / runs.SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(for_owner, "w") as secret:
             secret.write(secrets.token_hex(32))
     except OSError as error:
         where = error.filename or folder
@@ -172,10 +173,6 @@ def open_run(
     if phase.is_training and phase.strategy != "single":
         _keep_reference(folder)
     return folder
-
-
-def _for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _attempt_before(results: Path, phase: Phase) -> Path | None:

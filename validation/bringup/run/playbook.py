@@ -175,13 +175,9 @@ class Work:
 
 def _one_partition(request: Request) -> str | None:
     """Return the partition of all requested phases. None: they have several; the general one then gives the nodes."""
-    stems = [stem for stem in request.phases or PHASES if stem in PHASES]
-    chosen = {partitions.partition_of(PHASES[stem], _environment(request, stem)) for stem in stems}
+    submitted = [(stem, at_site.for_submission(request.site, stem, os.environ)) for stem in request.phases or PHASES]
+    chosen = {partitions.partition_of(PHASES[stem], given) for stem, given in submitted if stem in PHASES}
     return chosen.pop() if len(chosen) == 1 else None
-
-
-def _environment(request: Request, stem: str) -> dict[str, str]:
-    return at_site.for_submission(request.site, stem, os.environ)
 
 
 def _without_reference(planned: Sequence[str]) -> list[str]:
@@ -215,7 +211,8 @@ def _plan(request: Request, names: list[str], gpus: int, console: Console) -> tu
     if known := known_partitions():
         for stem in planned:
             if stem not in kept_steps:
-                partitions.refuse(PHASES[stem], names, _environment(request, stem), known)
+                given = at_site.for_submission(request.site, stem, os.environ)
+                partitions.refuse(PHASES[stem], names, given, known)
     return planned, left_out, kept_steps
 
 

@@ -169,7 +169,9 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     set_by_user = _set_by_user()
     variables = {name: set_by_user.get(name, value) for name, value in site.environment.items()}
     if site.container is not None:
-        variables |= {"CONTAINER_PYTHON": "python", "PYTHONPATH": _python_path()}
+        # the image has Python and torch, and this repository has the records
+        paths = [str(REPOSITORY / "validation"), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        variables |= {"CONTAINER_PYTHON": "python", "PYTHONPATH": ":".join(dict.fromkeys(paths))}
         if site.container.runtime == "apptainer":  # with this prefix a value wins over that of the image
             inside = ["PYTHONPATH", *site.environment]
             variables |= {f"APPTAINERENV_{name}": variables[name] for name in inside}
@@ -184,12 +186,6 @@ def _folders(site: Site) -> list[str]:
     """Options for the inventory: the site's folders that jobs write to."""
     named = {"scratch": site.scratch, "checkpoints": site.checkpoints}
     return [word for label, path in named.items() if path is not None for word in ("--folder", f"{label}={path}")]
-
-
-def _python_path() -> str:
-    """PYTHONPATH in the container: the image has Python and torch, and this repository has the records."""
-    from_user = os.environ.get("PYTHONPATH", "")
-    return ":".join(dict.fromkeys([str(REPOSITORY / "validation"), *filter(None, from_user.split(":"))]))
 
 
 def container(site: Site, run: Path) -> list[str]:

@@ -59,7 +59,7 @@ class Host:
 
 
 def read() -> Host:
-    venv = environment()
+    venv, srun = environment(), programs.done(["srun", "--help"], _ANSWER_S)
     python = venv / "bin/python"
     named = os.environ.get("NCCL_TESTS_BIN", "")
     return Host(
@@ -73,7 +73,7 @@ def read() -> Host:
         folder=folder(REPOSITORY),
         tools=[tool for tool in TOOLS if shutil.which(tool) or (named and (Path(named) / tool).is_file())],
         kernel_log_is_closed=_kernel_log_is_closed(),
-        has_pyxis=_knows_pyxis(),
+        has_pyxis=None if srun is None or srun.returncode else "--container-image" in srun.stdout,
     )
 
 
@@ -129,8 +129,3 @@ def _is_exported(path: Path) -> bool:
         return False
     exported = [line.split()[0].strip('"') for line in text.splitlines() if line.strip() and line.lstrip()[0] != "#"]
     return any(path.is_relative_to(place) for place in exported if place.startswith("/"))
-
-
-def _knows_pyxis() -> bool | None:
-    shown = programs.done(["srun", "--help"], _ANSWER_S)
-    return "--container-image" in shown.stdout if shown is not None and shown.returncode == 0 else None
