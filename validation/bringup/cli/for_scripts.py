@@ -15,8 +15,7 @@ from bringup.kernel import results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import UsageError
 from bringup.kernel.facts import hostlist
-from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan import rounds, subjects, variants
+from bringup.kernel.plan import profile, rounds, subjects, variants
 from bringup.kernel.records import Outcome
 from bringup.kernel.run_folder import RunFolder
 from bringup.run import nodes as choice
@@ -134,7 +133,7 @@ def do_workload(arguments: argparse.Namespace) -> int:
 
     allocated = os.environ.get("SLURM_JOB_NODELIST")
     nodes = hostlist.expand(allocated) if allocated else []
-    workload = auto_profile.profile(profiles.load(arguments.profile, strict=False), nodes).workload
+    workload = auto_profile.profile(profile.load(arguments.profile, strict=False), nodes).workload
     print(workload.arguments if workload is not None else "")
     return 0
 
@@ -168,7 +167,7 @@ def do_open(arguments: argparse.Namespace) -> int:
         nodes=hostlist.expand(arguments.nodes),
         gpus_per_node=arguments.gpus_per_node,
         ranks_per_node=arguments.ranks_per_node,
-        profile=profiles.load(arguments.profile),
+        profile=profile.load(arguments.profile),
         argv=[phase.script, *arguments.argv],
         results=arguments.results,
         allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,

@@ -12,7 +12,6 @@ from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES
-from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, as_json
 from bringup.readers import jobs as answers
 from bringup.report import advice as advice_text
@@ -91,7 +90,7 @@ def _exit_code(compared: sidebyside.SideBySide) -> int:
     return CANNOT_TELL if compared.not_judged or Outcome.INCOMPLETE in outcomes else 0
 
 
-def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:
+def _training_runs(folders: list[Path], profile: profiles.Profile | None) -> tuple[list[entries.Entry], list[str]]:
     """Return the runs to compare: of a playbook those that trained, of a sweep those that finished; those that are
     missing are printed. And the fields that sweeps vary."""
     runs = run_folders.find(folders)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from bringup.kernel import judge
 from bringup.kernel.errors import RunError
 from bringup.kernel.facts.parser_result import is_number
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES, of_phase
 from bringup.kernel.plan.expectation import MEASURED_HERE, SPEEDS, Expectation, size_bytes
 from bringup.kernel.plan.gate import Gate
@@ -29,7 +28,7 @@ ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two
 EQUALS = ("node", "rank", "pair", "link")  # subjects of one run that should be equally fast; scales and jobs are not
 
 
-def measured(judgements: Sequence[Judged], name: str) -> Profile:
+def measured(judgements: Sequence[judge.Judged], name: str) -> Profile:
     """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises RunError,
     NotComparable."""
     refuse_copies((judged.folder, judged.run) for judged in judgements)

@@ -14,10 +14,8 @@ from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, CannotStart, RecordError, RunError, UsageError
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES, Phase
-from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, read_record, worst, write_record, write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.report import run_folders, terminal, text
@@ -137,7 +135,7 @@ class _Work:
     folder: Path
     sweep: Sweep
     phase: Phase
-    profile: Profile
+    profile: profiles.Profile
     site: at_site.AtSite | None
     gpus: int
     console: Console
@@ -173,7 +171,7 @@ class _Work:
         self.console.print(f"{word:<10} {title}{speed}" + (f": {text.plain(why)}" if why else ""))
         self._save()
 
-    def _finished(self, started: Started) -> Judged | None:
+    def _finished(self, started: Started) -> judge.Judged | None:
         """Find a run that an earlier start of this sweep has finished; what it left running is waited for."""
         if not started.folder.is_dir():
             return None
@@ -188,7 +186,7 @@ class _Work:
             return None
         return judged
 
-    def _submit(self, started: Started, settings: plan.Settings) -> Judged:
+    def _submit(self, started: Started, settings: plan.Settings) -> judge.Judged:
         phase, again = started.phase, len(runs.attempts(started.phase, started.name))
         options = " ".join(plan.options(self.sweep.options, settings))
         environment = os.environ | {"BRINGUP_PROFILE": self.sweep.profile, "BRINGUP_TRAIN_ARGS": options}
@@ -237,7 +235,7 @@ def _in_words(rows: list[SweepRow]) -> str:
     return "no variant was shown to be faster than the base" if best is None else f"fastest: {best.label}"
 
 
-def assessed(judged: Judged, settings: plan.Settings) -> tuple[entries.Entry | None, Outcome, str | None]:
+def assessed(judged: judge.Judged, settings: plan.Settings) -> tuple[entries.Entry | None, Outcome, str | None]:
     """Return (its numbers, outcome, why it did not pass). Gates about speed decide nothing here: a variant may be slow.
     Nor do open ones, if it has numbers: a variant has no run on one GPU to be compared with."""
     verdicts = judged.verdicts.verdicts

@@ -15,8 +15,7 @@ from typing import Any
 from bringup.drill import environment as environments
 from bringup.drill.catalogue import Command, Drill
 from bringup.drill.environment import Ended, Environment, last_word
-from bringup.kernel import judge
-from bringup.kernel import results as runs
+from bringup.kernel import judge, results
 from bringup.kernel.errors import DrillError, RecordError, RunError
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan.phases import PHASES
@@ -31,7 +30,7 @@ _ONE_AT_A_TIME = threading.Lock()
 Pair = tuple[str, str]  # gate, subject
 
 REFERENCE = "run_1gpu"
-INJECTED = runs.REPOSITORY / "training/injected"
+INJECTED = results.REPOSITORY / "training/injected"
 BEGINS_WITHIN_S = 120
 
 
@@ -55,7 +54,7 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         judged = judge.judge_folder(evidence).verdicts
         written: Verdicts | None = None  # none that can be read
         with contextlib.suppress(RecordError):
-            written = read_record(evidence / runs.VERDICTS, Verdicts)
+            written = read_record(evidence / results.VERDICTS, Verdicts)
         detected_s = time.monotonic() - in_place
     except (DrillError, RunError, RecordError, OSError) as error:
         return not_performed(drill, str(error), seconds=round(time.monotonic() - begun, 1))
@@ -122,7 +121,7 @@ def _undo(drill: Drill, cluster: Environment) -> None:
 def _wait_for_moment(drill: Drill, run_name: str) -> None:
     """Wait for the file that the drill names: faults are made at a defined moment."""
     deadline = time.monotonic() + BEGINS_WITHIN_S
-    while not any(runs.is_there(folder, drill.when) for folder in runs.attempts(PHASES[drill.phase], run_name)):
+    while not any(results.is_there(folder, drill.when) for folder in results.attempts(PHASES[drill.phase], run_name)):
         if time.monotonic() > deadline:
             raise DrillError(f"{drill.phase} left no {drill.when} in {BEGINS_WITHIN_S} s")
         environments.pause()
@@ -141,15 +140,15 @@ def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) ->
 def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
     """Make the run when first needed; all drills of one shape share it."""
     run_name = f"{name}-healthy-{drill.shape.nodes}-{number}"
-    folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
+    folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / results.folder_of(PHASES[stem], run_name).name
     with _ONE_AT_A_TIME:
-        if not (folder / runs.CLOSED).exists():
+        if not (folder / results.CLOSED).exists():
             environment = {"BRINGUP_RUN_NAME": run_name}
             try:
                 done = cluster.bringup("run", stem, *_chosen(cluster, drill), environment=environment)
             finally:
                 environments.keep(run_name, (stem,), folder.parent)
-            if not (folder / runs.CLOSED).exists():
+            if not (folder / results.CLOSED).exists():
                 raise DrillError(f"no healthy {stem} to begin with: {last_word(done)}")
     bad = [_in_words(v) for v in judge.judge_folder(folder).verdicts.verdicts if not v.outcome.is_quiet]
     if bad and cluster.is_well:

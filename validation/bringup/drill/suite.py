@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 
 from bringup.drill import catalogue as drills
-from bringup.drill import environment as environments
-from bringup.drill import everywhere, perform, result
+from bringup.drill import environment, everywhere, perform, result
 from bringup.drill.catalogue import Drill, Shape
 from bringup.drill.environment import Here, LocalCluster
 from bringup.kernel import results as paths
@@ -30,12 +29,10 @@ from bringup.report import terminal
 from bringup.report import text as report
 from bringup.report.campaigns import DrillReport, DrillResult
 from bringup.run import open as opening
-from bringup.run import site_file as sites
-from bringup.run import slurm
+from bringup.run import site_file, slurm
 from bringup.run.launch import progress
-from bringup.run.site_file import Site
 
-DRILLS = environments.RESULTS / "drill"
+DRILLS = environment.RESULTS / "drill"
 Ended = queue.Queue[tuple[DrillResult, str | None] | Exception | None]
 """What lanes tell: a result, and what the drill left so that the cluster was replaced; an error; None: a lane ended."""
 LEFT_TO_ITS_LANE = 4  # drills; see taken()
@@ -59,8 +56,8 @@ def of_site(checks: Path) -> list[Drill]:
     gates, folder = own.read(checks), DRILLS / "own-checks"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "checks.yaml", checks.read_text(encoding="utf-8"), replace=True)
-    site = Site(schema_version=1, name="own-checks", checks=str(folder / "checks.yaml"))
-    write_text(folder / "own-checks.site.yaml", sites.dump(site), replace=True)
+    site = site_file.Site(schema_version=1, name="own-checks", checks=str(folder / "checks.yaml"))
+    write_text(folder / "own-checks.site.yaml", site_file.dump(site), replace=True)
     where = {"BRINGUP_SITE": str(folder / "own-checks.site.yaml")}
     at_home = [drill.at_home for drill in drills.read(checks, gates)]
     return [drill.model_copy(update={"environment": drill.environment | where}) for drill in at_home]
@@ -182,7 +179,7 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
                         console.print(f"{'':<14} a new cluster after {performed.drill}: {report.plain(broken)}")
                     yield performed
         except BaseException:
-            environments.interrupt()
+            environment.interrupt()
             raise
         finally:
             for lane in lanes:
@@ -217,10 +214,10 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, ended: Ended, tell: 
                     cluster = clusters.of(drill.shape)
                     broken = cluster.heal()  # whatever came before
                     performed = perform.perform(drill, cluster, folder, name=folder.name)
-                    broken = (None if environments.INTERRUPTED.is_set() else cluster.heal()) or broken
+                    broken = (None if environment.INTERRUPTED.is_set() else cluster.heal()) or broken
                 except DrillError as error:
                     performed = perform.not_performed(drill, str(error))
-                if environments.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
+                if environment.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
                     break
                 ended.put((performed, broken))
     except Exception as error:  # noqa: BLE001  # raised again by the thread that waits for this one

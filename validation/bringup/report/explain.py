@@ -11,8 +11,7 @@ from typing import NamedTuple
 from bringup import registry
 from bringup.kernel.facts import hostlist
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan import subjects
+from bringup.kernel.plan import profile, subjects
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import QUIET, Kind, Outcome, Sign, Verdict, Verdicts, as_json, grouped
@@ -166,8 +165,8 @@ def _takes(command: str, nodes: int) -> bool:
 def _profile(judged: Judged) -> str:
     """Return the profile as --profile takes it: the name of one that comes with bringup, else the run's own copy."""
     run = judged.run
-    is_there = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
-    is_whole = is_there and not profiles.load(run.profile, strict=False).is_open
+    is_there = (profile.PROFILES / f"{run.profile}.yaml").is_file()
+    is_whole = is_there and not profile.load(run.profile, strict=False).is_open
     return run.profile if is_whole else shown_path(judged.folder / PROFILE)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from bringup.kernel import judge
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Seen
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.variants import NVLINK, RDMA
 from bringup.kernel.records import Verdict
@@ -15,7 +14,7 @@ from bringup.report.campaigns import LeftOut
 _NAMED = 3
 
 
-def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
+def unhealthy_nodes(judged: judge.Judged) -> list[LeftOut] | None:
     """Find nodes whose own faults explain everything that would stop the later phases. Empty: nothing would.
 
     A failed gate of a node or rank blames that node. Failed gates of pairs blame the node that all failing pairs share.
@@ -53,7 +52,7 @@ def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
 VARIABLE = "BRINGUP_LACKING"
 
 
-def lacking(judged: Iterable[Judged]) -> str:
+def lacking(judged: Iterable[judge.Judged]) -> str:
     """Name what the last discovery lacked, `rdma nvlink`. Only what every node answered: silence is no absence."""
     discovery = {run.run.phase: run for run in judged}.get("discovery")
     if discovery is None:

@@ -19,9 +19,8 @@ from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.records import RUN_NAME, Closed, Continued, Run, files, read_record, write_record, write_text
 from bringup.kernel.run_folder import RunFolder
 from bringup.readers import slurm as answers
-from bringup.run import auto_profile, programs, slurm
+from bringup.run import auto_profile, programs, site_file, slurm
 from bringup.run import site as at_site
-from bringup.run import site_file as sites
 from bringup.run.healthy_rest import VARIABLE, lacking
 from bringup.training import records as trained
 
@@ -162,7 +161,7 @@ def open_run(
         raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
     write_text(folder / runs.PROFILE, profiles.dump(profile))
     if site is not None:
-        write_text(folder / runs.SITE, sites.dump(site.site))
+        write_text(folder / runs.SITE, site_file.dump(site.site))
     if own_checks:
         write_text(folder / runs.OWN_CHECKS, own.dump(own_checks))
     write_record(folder / runs.RUN, run)

@@ -15,9 +15,7 @@ from bringup.kernel.errors import FileError
 from bringup.kernel.plan.phases import Phase
 from bringup.kernel.records import SiteUsed
 from bringup.kernel.results import REPOSITORY
-from bringup.run import hidden
-from bringup.run import site_file as sites
-from bringup.run.site_file import Site
+from bringup.run import hidden, site_file
 
 _DISCOVERY, _SMOKE = "discovery", "smoke"
 _EVERYWHERE = ("partition", "account", "qos", "reservation", "constraint")
@@ -30,15 +28,15 @@ CLEARED = frozenset(line for line in _LISTED.read_text().splitlines() if not lin
 class AtSite(NamedTuple):
     """A site file and its path."""
 
-    site: Site
+    site: site_file.Site
     file: Path
 
 
 def from_environment() -> AtSite | None:
     """Load the site file of $BRINGUP_SITE; None: not set. Raises FileError."""
     named = os.environ.get("BRINGUP_SITE")
-    file = sites.find(named) if named else None
-    return None if file is None else AtSite(sites.load(file), file.resolve())
+    file = site_file.find(named) if named else None
+    return None if file is None else AtSite(site_file.load(file), file.resolve())
 
 
 def _set_by_user() -> dict[str, str]:
@@ -47,7 +45,7 @@ def _set_by_user() -> dict[str, str]:
     return {name: os.environ[name] for name in (os.environ if names is None else names.split()) if name in os.environ}
 
 
-def slurm_variables(site: Site, phase: str | None) -> dict[str, str]:
+def slurm_variables(site: site_file.Site, phase: str | None) -> dict[str, str]:
     """Return variables for sbatch, salloc and srun. srun gets no time limit: in a job it would limit each step."""
     variables: dict[str, str] = {}
     for key in _EVERYWHERE:
@@ -58,7 +56,7 @@ def slurm_variables(site: Site, phase: str | None) -> dict[str, str]:
     return variables if phase == _SMOKE else variables | _gpu_variables(site)
 
 
-def _gpu_variables(site: Site) -> dict[str, str]:
+def _gpu_variables(site: site_file.Site) -> dict[str, str]:
     """Request all GPUs of each node. Not used for smoke: its jobs are small, and a step without a request must get no
     GPU."""
     if site.gpu_request == "none":
@@ -67,7 +65,7 @@ def _gpu_variables(site: Site) -> dict[str, str]:
     return {f"{command}_{option.upper().replace('-', '_')}": value for command in ("SBATCH", "SALLOC")}
 
 
-def one_gpu(site: Site) -> list[str]:
+def one_gpu(site: site_file.Site) -> list[str]:
     """Return options with which a small job requests one GPU, if the site demands a request."""
     return [] if site.gpu_request == "none" else [site.gpu_request.rstrip("0123456789") + "1"]
 
@@ -89,14 +87,14 @@ def entered(phase: str | None = None) -> AtSite | None:
     return at
 
 
-def _own(site: Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
+def _own(site: site_file.Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
     """Variables that the user set, without those equal to the file's general ones, which `enter` and `site --export`
     set."""
     general = slurm_variables(site, None)
     return {name: value for name, value in set_by_user.items() if general.get(name) != value}
 
 
-def _variables(site: Site, phase: str | None, own: Mapping[str, str]) -> dict[str, str]:
+def _variables(site: site_file.Site, phase: str | None, own: Mapping[str, str]) -> dict[str, str]:
     """slurm_variables with the user's own values. Slurm 26.05 takes one GPU request: the user's, in whatever form."""
     variables = slurm_variables(site, phase)
     for command in ("SBATCH", "SALLOC"):
@@ -115,7 +113,7 @@ def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]
     return _variables(at.site, phase, own_variables) | own_variables
 
 
-def used(site: Site, phase: str | None) -> SiteUsed:
+def used(site: site_file.Site, phase: str | None) -> SiteUsed:
     """Return the site as recorded in run.json. Inside a job, Slurm's variables show its partition; otherwise the
     environment decides."""
     overridden: dict[str, str] = {}
@@ -138,7 +136,7 @@ def _set_otherwise(variables: Mapping[str, str], set_by_user: Mapping[str, str])
     return {name: hidden.NOT_RECORDED if hidden.looks_secret(name, value) else value for name, value in other.items()}
 
 
-def refuse_missing(site: Site, phase: Phase) -> None:
+def refuse_missing(site: site_file.Site, phase: Phase) -> None:
     """Check, before a run is opened, that the paths in the file exist. Raises FileError."""
     this_host = socket.gethostname()
     if phase.is_training and site.checkpoints is not None and not Path(site.checkpoints).is_dir():
@@ -182,13 +180,13 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
-def _folders(site: Site) -> list[str]:
+def _folders(site: site_file.Site) -> list[str]:
     """Options for the inventory: the site's folders that jobs write to."""
     named = {"scratch": site.scratch, "checkpoints": site.checkpoints}
     return [word for label, path in named.items() if path is not None for word in ("--folder", f"{label}={path}")]
 
 
-def container(site: Site, run: Path) -> list[str]:
+def container(site: site_file.Site, run: Path) -> list[str]:
     """Return what stands between the options of srun and a torch program: options of pyxis, or Apptainer's command."""
     if site.container is None:
         return []

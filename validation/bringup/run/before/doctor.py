@@ -17,7 +17,6 @@ from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.plan.profile import Profile
 from bringup.readers.known import vendors
 from bringup.readers.node_states import Node
 from bringup.report.render import render
@@ -27,9 +26,7 @@ from bringup.run import site as at_site
 from bringup.run.before import cluster as of_slurm
 from bringup.run.before import host as of_host
 from bringup.run.before.cluster import AT_ONCE, GPUS, NODES, SUBMITTED, Cluster
-from bringup.run.before.host import UNLIMITED, Host
 from bringup.run.nodes import MIG, most_common
-from bringup.run.site import AtSite
 from bringup.run.site_file import Site
 
 SHARED = re.compile(
@@ -53,16 +50,16 @@ class Driver(NamedTuple):
 class Facts:
     """What the checks look at."""
 
-    host: Host
+    host: of_host.Host
     cluster: Cluster | BringupError  # the error: Slurm does not answer
     partition: str | None  # names, with commas between them; None: the default one
-    site: AtSite | BringupError | None
-    profile: Profile | BringupError
+    site: at_site.AtSite | BringupError | None
+    profile: profiles.Profile | BringupError
     driver: Driver | None
 
     @property
     def declared(self) -> Site:
-        return self.site.site if isinstance(self.site, AtSite) else NO_SITE
+        return self.site.site if isinstance(self.site, at_site.AtSite) else NO_SITE
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -101,7 +98,7 @@ def _torch(facts: Facts) -> Finding:
         if driver is not None:
             return Finding("WARN", f"{says}; the nodes have driver {driver.version} ({driver.run})", cure)
         # not where the profile says that programs compute on the CPU
-        device = facts.profile.expect.get("train.device") if isinstance(facts.profile, Profile) else None
+        device = facts.profile.expect.get("train.device") if isinstance(facts.profile, profiles.Profile) else None
         if most_common(facts.nodes) is not None and (device is None or device.one_of != ["cpu"]):
             return Finding("WARN", f"{says}, and Slurm hands out GPUs", cure)
         return Finding("PASS", f"{says}; no run has seen a GPU driver")
@@ -268,7 +265,7 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
 
 def _phases(facts: Facts, cluster: Cluster) -> Finding:
     """Whether each phase's partition takes its job: the same look as `bringup run` has before it submits."""
-    at, nodes = facts.site if isinstance(facts.site, AtSite) else None, list(facts.nodes)
+    at, nodes = facts.site if isinstance(facts.site, at_site.AtSite) else None, list(facts.nodes)
     if not nodes:
         return Finding("NOT ASKED", "there is no partition with nodes to ask about", "first the partition")
     refused = []
@@ -331,8 +328,8 @@ def _account(facts: Facts, cluster: Cluster) -> Finding:
 
 def _limits(facts: Facts, cluster: Cluster) -> Finding:
     (soft, hard), memory = facts.host.nofile, facts.host.memlock[0]
-    shown = ["unlimited" if number == UNLIMITED else str(number) for number in (soft, hard)]
-    locked_mib = "unlimited" if memory == UNLIMITED else f"{memory / 2**20:g} MiB"
+    shown = ["unlimited" if number == of_host.UNLIMITED else str(number) for number in (soft, hard)]
+    locked_mib = "unlimited" if memory == of_host.UNLIMITED else f"{memory / 2**20:g} MiB"
     says = f"open files {shown[0]} (hard {shown[1]}), locked memory {locked_mib}; "
     files, locked = cluster.propagated("NOFILE"), cluster.propagated("MEMLOCK")
     says += {True: "jobs get these", False: "jobs get those of slurmd instead", None: "perhaps jobs get these"}[files]
@@ -342,9 +339,9 @@ def _limits(facts: Facts, cluster: Cluster) -> Finding:
     needs_locks = profile is None or profile.reason_not_applicable("discovery.memlock") is None
     cures = []
     # as discovery judges: a program may raise its own soft limit, and ours do
-    if files is not False and isinstance(floor, int | float) and hard != UNLIMITED and hard < floor:
+    if files is not False and isinstance(floor, int | float) and hard != of_host.UNLIMITED and hard < floor:
         cures.append(f"hard nofile {floor:g} in /etc/security/limits.conf, then log in again")
-    if locked is not False and memory != UNLIMITED and needs_locks:
+    if locked is not False and memory != of_host.UNLIMITED and needs_locks:
         cures.append("where RDMA is used: memlock unlimited in /etc/security/limits.conf, then log in again")
     return Finding("WARN", says, "; ".join(cures)) if cures else Finding("PASS", says)
 
