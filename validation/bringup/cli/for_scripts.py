@@ -110,8 +110,7 @@ def do_nodes(arguments: argparse.Namespace) -> int:
     at = at_site.entered(arguments.phase)
     if at is not None and phase is not None:
         os.environ.update(at_site.for_submission(at, phase.stem, os.environ))  # with its time limit
-    assignments = choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)
-    print("\n".join(assignments))
+    print("\n".join(choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)))
     return 0
 
 

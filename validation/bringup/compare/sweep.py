@@ -88,8 +88,7 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     """Run all that have not finished. Exit code: the worst outcome of its variants."""
     sweep = _read(folder)
     phase, profile = PHASES[sweep.phase], profiles.load(sweep.profile)
-    environment = at_site.for_submission(site, phase.stem, os.environ)
-    _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, environment)
+    _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, at_site.for_submission(site, phase.stem, os.environ))
     console = terminal.console()
     at = "" if site is None else f"; site {site.site.name}"
     console.print(

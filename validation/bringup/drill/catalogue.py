@@ -106,7 +106,8 @@ class Drill(Record):
             return _PLACE.sub(lambda match: _at_place(match, self.shape, names, gpus), declared)
 
         fields = ("subject", "says", "environment", "tamper", "also", "consequences", "silent")
-        return self._filled(text, fields, value=_counted(self.value, text))
+        is_place = isinstance(self.value, str) and _PLACE.fullmatch(self.value)
+        return self._filled(text, fields, value=int(text(str(self.value))) if is_place else self.value)
 
     @property
     def at_home(self) -> Drill:
@@ -133,10 +134,6 @@ def _at_place(match: re.Match[str], shape: Shape, names: Sequence[str], gpus: in
         node, place = divmod(int(match["rank"]), shape.gpus_per_node)
         return str(node * gpus + min(place, gpus - 1))
     return str(gpus + int(match["less"] or 0))
-
-
-def _counted(value: Value | None, text: Callable[[str], str]) -> Value | None:
-    return int(text(value)) if isinstance(value, str) and _PLACE.fullmatch(value) else value
 
 
 class _File(Record):

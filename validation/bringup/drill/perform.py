@@ -184,8 +184,7 @@ def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: 
     )
     if done.returncode != 0:
         raise DrillError(f"tampering ended with {done.returncode}: {last_word(done)}")
-    in_place = time.monotonic()
-    return in_place, cluster.bringup("judge", str(copy), environment={}), copy
+    return time.monotonic(), cluster.bringup("judge", str(copy), environment={}), copy
 
 
 def compare(

@@ -20,6 +20,9 @@ def screen(advice: Advice) -> str:
         for part in strategies[0].peak_parts_gib
         if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in strategies)
     }
+    # steps between saves are those of the advised strategy, if nothing overlaps
+    step_s = next((strategy.step_s for strategy in strategies if strategy.strategy == advice.use), None)
+    every = advice.checkpoints
     beside = max(1, ((terminal_width() or 1000) - 30) // 10)  # strategies in the columns of a terminal
     return render(
         "advice.txt.j2",
@@ -33,15 +36,8 @@ def screen(advice: Advice) -> str:
         number=_number,
         sources=_distinct(strategies, lambda strategy: strategy.sources),
         unknown=_distinct(strategies, lambda strategy: strategy.unknown),
-        steps=_steps_between_saves(advice),
+        steps=None if every is None or step_s is None else max(1, round(every.interval_s / step_s[1])),
     )
-
-
-def _steps_between_saves(advice: Advice) -> int | None:
-    """Return how many steps lie between saves with the advised strategy, if nothing overlaps. At least 1."""
-    step_s = next((strategy.step_s for strategy in advice.strategies if strategy.strategy == advice.use), None)
-    every = advice.checkpoints
-    return None if every is None or step_s is None else max(1, round(every.interval_s / step_s[1]))
 
 
 def _rounded(value: float, digits: int, least: float) -> str:

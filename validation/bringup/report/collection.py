@@ -130,8 +130,7 @@ def headline(
     titles = dict.fromkeys(map(title, warned))
     scope = [f"of {len(nodes)} node{'s'[: len(nodes) != 1]}"] if nodes else []
     because = "; ".join([made.because, *([f"warned: {', '.join(titles)}"] if titles else []), *scope, *aside])
-    decision = Decision.EXCEPT if titles else made.decision
-    return made.model_copy(update={"decision": decision, "because": because})
+    return made.model_copy(update={"decision": Decision.EXCEPT if titles else made.decision, "because": because})
 
 
 def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judged], ran: Container[str]) -> Headline:

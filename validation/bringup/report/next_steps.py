@@ -101,10 +101,9 @@ def counted(judged: Sequence[Judged]) -> str:
         has[outcome] -= sum(own)
     left = [verdict for run in judged for verdict in explain.causes_of(run.verdicts).undeclared]
     asked_for = sum(verdict.outcome is Outcome.INCOMPLETE for verdict in left)
-    following = has[Outcome.INCOMPLETE] - asked_for
-    parts += [f"{following} incomplete as a consequence"] if following else []
-    parts += [f"{asked_for} without the limit that the site asks for"] if asked_for else []
-    parts += [f"{has[Outcome.NO_LIMIT]} without a limit"] if has[Outcome.NO_LIMIT] else []
+    others = {"incomplete as a consequence": has[Outcome.INCOMPLETE] - asked_for}
+    others |= {"without the limit that the site asks for": asked_for, "without a limit": has[Outcome.NO_LIMIT]}
+    parts += [f"{number} {words}" for words, number in others.items() if number]
     count = sum(len(run.verdicts.verdicts) for run in judged)
     if has[Outcome.PASS] == count and count:
         return f"all {count} checks passed"

@@ -1,8 +1,6 @@
 """One self-contained HTML page of everything a set of runs says: `bringup report`. At its top the six questions, a tile
 each; then a section for each run."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import textwrap
@@ -11,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from bringup.kernel.answers import in_words, stand_ins_of
 from bringup.kernel.characters import many
@@ -23,14 +21,12 @@ from bringup.kernel.plan.claims import QUESTION_NAMES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Answer, Mark, Outcome, Verdict, grouped, time_of
 from bringup.report import drain, figures, fleet, layers, next_steps, system, text, trainings
+from bringup.report.charts.drawing import Drawing
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
 from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
 from bringup.report.view import View
-
-if TYPE_CHECKING:
-    from bringup.report.charts.drawing import Drawing
 
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""

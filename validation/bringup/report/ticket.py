@@ -50,8 +50,7 @@ def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
     for finding in _findings(node, _of_node(node, judged)):
         name, run = finding.verdict.evidence.partition(":")[0], finding.run
         if finding.line:
-            place = f"{run.run.phase}-{run.run.name}-{name.rpartition('/')[2]}"
-            kept[place] = run.files.read(name).data
+            kept[f"{run.run.phase}-{run.run.name}-{name.rpartition('/')[2]}"] = run.files.read(name).data
     return kept
 
 

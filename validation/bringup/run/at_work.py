@@ -92,8 +92,7 @@ def _newest_part(folder: Path) -> str:
 
 def _last_step(progress: Path) -> str:
     try:
-        lines = files.read_text(progress).splitlines()
-        last = json.loads(lines[-1])
+        last = json.loads(files.read_text(progress).splitlines()[-1])
         return f"step {int(last['step'])} of {int(last['of'])}"
     except (OSError, ValueError, KeyError, TypeError, IndexError):  # not begun, or a line that is being written
         return ""

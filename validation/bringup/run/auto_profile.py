@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.domains import auto
 from bringup.kernel import results
@@ -13,12 +14,21 @@ from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Run, read_record
+from bringup.report.text import shown_path
 from bringup.run import slurm
 
 _SIGNS_OF_A_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA = "0x10de"
 _PROMISED = ("SLURM_JOB_GPUS", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES")
+
+
+class Driver(NamedTuple):
+    """From the newest run of discovery."""
+
+    version: str
+    gpu: str  # model
+    run: str
 
 
 def newest(nodes: Collection[str]) -> Judged | None:
@@ -36,6 +46,14 @@ def newest(nodes: Collection[str]) -> Judged | None:
             if judged.objection is None:
                 return judged
     return None
+
+
+def driver(discovery: Judged) -> Driver | None:
+    """Return what discovery saw of driver and GPU."""
+    values = {each.quantity: str(each.value) for each in reversed(discovery.observations) if each.value is not None}
+    if (version := values.get("discovery.gpu.driver")) is None:
+        return None
+    return Driver(version, values.get("discovery.gpu.model", "a GPU of no known model"), shown_path(discovery.folder))
 
 
 def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = None) -> Profile:

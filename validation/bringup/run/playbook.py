@@ -281,8 +281,7 @@ def dry_run(
     rows = []
     for phase in left:
         command = ["sbatch", *options, phase.script] if phase.submit else ["bash", phase.script]
-        where = listed(nodes[: phase.max_nodes])
-        rows.append((phase.stem, where, expects[phase.stem].words, shlex.join(command)))
+        rows.append((phase.stem, listed(nodes[: phase.max_nodes]), expects[phase.stem].words, shlex.join(command)))
     least, most = (sum(getattr(each, end) for each in expects.values()) / 60 for end in ("least", "most"))
     return "\n".join(
         [

@@ -36,8 +36,7 @@ class Program(NamedTuple):
     def left(self) -> list[_Process]:
         """Find what runs of it on this host: of its session, with its mark, or below one of these."""
         running = list(_own_processes(self.mark))
-        own = self.child.pid
-        ours = {each.pid for each in running if each.is_marked or own in (each.group, each.session)}
+        ours = {each.pid for each in running if each.is_marked or self.child.pid in (each.group, each.session)}
         while more := {each.pid for each in running if each.parent in ours} - ours:
             ours |= more
         return [each for each in running if each.pid in ours]

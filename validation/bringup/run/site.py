@@ -171,8 +171,7 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
         paths = [str(REPOSITORY / "validation"), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         variables |= {"CONTAINER_PYTHON": "python", "PYTHONPATH": ":".join(dict.fromkeys(paths))}
         if site.container.runtime == "apptainer":  # with this prefix a value wins over that of the image
-            inside = ["PYTHONPATH", *site.environment]
-            variables |= {f"APPTAINERENV_{name}": variables[name] for name in inside}
+            variables |= {f"APPTAINERENV_{name}": variables[name] for name in ("PYTHONPATH", *site.environment)}
     if "SLURM_JOB_ID" not in os.environ:
         variables |= _variables(site, phase.stem, _own(site, set_by_user))
         if phase.stem == _SMOKE:  # they are set in a shell that exported the site

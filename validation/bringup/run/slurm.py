@@ -241,8 +241,7 @@ def job(job_id: str) -> Job | None:
 
 def running_on(nodes: Sequence[str]) -> list[list[str]]:
     """List (job, its user, its nodes) of the jobs that hold these nodes. Raises SlurmError."""
-    holding = "--states=RUNNING,SUSPENDED,COMPLETING"
-    return _queue("%i %u %N", f"--nodelist={hostlist.shortened(nodes)}", holding)
+    return _queue("%i %u %N", f"--nodelist={hostlist.shortened(nodes)}", "--states=RUNNING,SUSPENDED,COMPLETING")
 
 
 def queued(prefix: str) -> list[tuple[str, str]]:

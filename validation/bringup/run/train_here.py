@@ -50,8 +50,7 @@ PROGRAMS = {  # strategy -> the program, and its own options
 
 def phase_of(strategy: str) -> Phase:
     """Return the phase as which a strategy is planned and judged here: that on the fewest nodes."""
-    phases = [phase for phase in PHASES.values() if phase.strategy == strategy]
-    return min(phases, key=lambda phase: phase.min_nodes)
+    return min((each for each in PHASES.values() if each.strategy == strategy), key=lambda phase: phase.min_nodes)
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,7 @@ def interpretation(runs: Sequence[Trained], compared: Compared) -> list[str]:
     if len(gaps) > 1:
         agree = "All learn the same" if all(row.agrees for row in rows) else "They do NOT learn the same"
         sentences.append(f"{agree}: the losses differ by {max(gaps):.1e} nats at most in a step.")
-    fastest = max(runs, key=lambda run: run.metrics.tokens_per_s)
-    metrics = fastest.metrics
+    metrics = max(runs, key=lambda run: run.metrics.tokens_per_s).metrics
     mfu = "" if metrics.mfu is None else f", MFU {100 * metrics.mfu:.1f} %"
     share, scaled = metrics.communication_share, None if metrics.summary is None else metrics.summary.scaling
     alone = "" if scaled is None or metrics.world_size == 1 else f", {100 * scaled:.0f} % of what one alone makes"

@@ -191,10 +191,9 @@ def communication_speeds(trained: Trained) -> str | None:
 
 def inspected(trained: Trained) -> str | None:
     """Say what NCCL's Inspector plugin measured in all steps; None where it did not run."""
-    operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
     words = [
         f"{operation} {busbw.value:.3g} GB/s, {busbw.subject} ({busbw.why})"
-        for operation in operations
+        for operation in ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
         for busbw in trained.seen(f"inspector.{operation}.busbw")
     ]
     return "; ".join(words) or None

@@ -12,17 +12,15 @@ from bringup.domains import cuda
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, CannotStart, FileError
 from bringup.kernel.facts.names import the_first
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
 from bringup.readers.known import vendors
 from bringup.readers.node_states import Node
-from bringup.report.render import render
-from bringup.report.text import shown_path
 from bringup.run import auto_profile, partitions, slurm
 from bringup.run import site as at_site
+from bringup.run.auto_profile import Driver
 from bringup.run.before import cluster as of_slurm
 from bringup.run.before import host as of_host
 from bringup.run.before.cluster import AT_ONCE, GPUS, NODES, SUBMITTED, Cluster
@@ -36,14 +34,6 @@ LEAST_GIB = 10  # logs and records of all phases, and the files of storage; chec
 T = TypeVar("T")
 MOST_SMOKE_JOBS = 11  # that smoke has in the queue at once
 NO_SITE = Site(schema_version=1, name="none")  # what holds where no site file says otherwise
-
-
-class Driver(NamedTuple):
-    """From the newest run of discovery."""
-
-    version: str
-    gpu: str  # model
-    run: str
 
 
 @dataclass(frozen=True)
@@ -167,26 +157,11 @@ def _profile(facts: Facts) -> Finding:
     return Finding("PASS", f"{profile.name}: {profile.description}")
 
 
-class Tool(NamedTuple):
-    program: str
-    brings: str
-    gates: str  # the beginning of the names of gates that need it
-    instead: str = ""  # what is used without it
-
-
-TOOLS = (
-    Tool("dcgmi", "DCGM", "sweep.dcgm."),
-    Tool("ib_write_bw", "perftest", "fabric."),
-    Tool("fio", "fio", "", "plain reads and writes"),
-    Tool("all_reduce_perf", "nccl-tests", "", "torch's own collectives"),
-)
-
-
 def _tools(facts: Facts) -> Finding:
     """Of this host: only a job sees those of the nodes."""
-    missing = [tool for tool in TOOLS if tool.program not in facts.host.tools]
+    missing = [tool for tool in of_host.TOOLS if tool.program not in facts.host.tools]
     if not missing:
-        return Finding("PASS", f"{', '.join(tool.brings for tool in TOOLS)} are here; nodes need them too")
+        return Finding("PASS", f"{', '.join(tool.brings for tool in of_host.TOOLS)} are here; nodes need them too")
     costs = []
     for tool in missing:
         gates = [gate for gate in GATES.values() if tool.gates and gate.id.startswith(tool.gates)]
@@ -295,8 +270,7 @@ def _request(facts: Facts, cluster: Cluster) -> Finding:
 
 def _account(facts: Facts, cluster: Cluster) -> Finding:
     enforced = cluster.settings.get("AccountingStorageEnforce", "none").lower()
-    named = facts.declared.submitted("account", None)
-    account = named or os.environ.get("SBATCH_ACCOUNT") or cluster.default_account
+    account = facts.declared.submitted("account", None) or os.environ.get("SBATCH_ACCOUNT") or cluster.default_account
     if cluster.accounts is None:
         if "associations" in enforced or "limits" in enforced:
             says = "accounts are enforced, and sacctmgr gave no answer"
@@ -391,10 +365,6 @@ def findings(facts: Facts) -> dict[str, Finding]:
     return {title(look): look(facts, facts.cluster) for look in OF_SLURM} | shown
 
 
-def screen(shown: Mapping[str, Finding]) -> str:
-    return render("doctor.txt.j2", lines=shown)
-
-
 def exit_code(shown: Mapping[str, Finding]) -> int:
     marks = {finding.mark for finding in shown.values()}
     return 1 if "FAIL" in marks else 2 if "INCOMPLETE" in marks else 0
@@ -406,7 +376,8 @@ def look(profile_name: str) -> dict[str, Finding]:
     discovery = auto_profile.newest([])
     profile = _or_why_not(lambda: auto_profile.profile(profiles.load(profile_name), [], discovery))
     cluster = _or_why_not(of_slurm.read)
-    return findings(Facts(of_host.read(), cluster, slurm.chosen_partition(), site, profile, _driver(discovery)))
+    driver = None if discovery is None else auto_profile.driver(discovery)
+    return findings(Facts(of_host.read(), cluster, slurm.chosen_partition(), site, profile, driver))
 
 
 def _or_why_not(ask: Callable[[], T]) -> T | BringupError:
@@ -414,13 +385,3 @@ def _or_why_not(ask: Callable[[], T]) -> T | BringupError:
         return ask()
     except BringupError as error:
         return error
-
-
-def _driver(discovery: Judged | None) -> Driver | None:
-    """Return what discovery saw of driver and GPU."""
-    seen = reversed(discovery.observations) if discovery is not None else ()
-    values = {each.quantity: str(each.value) for each in seen if each.value is not None}
-    if discovery is None or "discovery.gpu.driver" not in values:
-        return None
-    gpu = values.get("discovery.gpu.model", "a GPU of no known model")
-    return Driver(values["discovery.gpu.driver"], gpu, shown_path(discovery.folder))

@@ -17,7 +17,20 @@ from bringup.kernel.facts import facts as probe_facts
 from bringup.kernel.results import REPOSITORY
 from bringup.run import programs
 
-TOOLS = ("dcgmi", "ib_write_bw", "fio", "all_reduce_perf", "apptainer")
+
+class Tool(NamedTuple):
+    program: str
+    brings: str
+    gates: str  # the beginning of the names of gates that need it
+    instead: str = ""  # what is used without it
+
+
+TOOLS = (
+    Tool("dcgmi", "DCGM", "sweep.dcgm."),
+    Tool("ib_write_bw", "perftest", "fabric."),
+    Tool("fio", "fio", "", "plain reads and writes"),
+    Tool("all_reduce_perf", "nccl-tests", "", "torch's own collectives"),
+)
 UNLIMITED = resource.RLIM_INFINITY
 _CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'([\d.]+)'|None)", re.MULTILINE)
 _VERSION = re.compile(r"^__version__ = '(\S+)'", re.MULTILINE)
@@ -53,7 +66,7 @@ class Host:
     nofile: tuple[int, int]  # soft, hard
     memlock: tuple[int, int]
     folder: Folder
-    tools: Sequence[str]  # those of TOOLS that are on the PATH
+    tools: Sequence[str]  # programs of TOOLS, and apptainer, that are on the PATH
     kernel_log_is_closed: bool
     has_pyxis: bool | None  # whether srun knows --container-image; None: srun gives no answer
 
@@ -61,7 +74,7 @@ class Host:
 def read() -> Host:
     venv, srun = environment(), programs.done(["srun", "--help"], _ANSWER_S)
     python = venv / "bin/python"
-    named = os.environ.get("NCCL_TESTS_BIN", "")
+    named, asked = os.environ.get("NCCL_TESTS_BIN", ""), [*(tool.program for tool in TOOLS), "apptainer"]
     return Host(
         arch=platform.machine(),
         python=platform.python_version(),
@@ -71,7 +84,7 @@ def read() -> Host:
         nofile=resource.getrlimit(resource.RLIMIT_NOFILE),
         memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK),
         folder=folder(REPOSITORY),
-        tools=[tool for tool in TOOLS if shutil.which(tool) or (named and (Path(named) / tool).is_file())],
+        tools=[tool for tool in asked if shutil.which(tool) or (named and (Path(named) / tool).is_file())],
         kernel_log_is_closed=_kernel_log_is_closed(),
         has_pyxis=None if srun is None or srun.returncode else "--container-image" in srun.stdout,
     )
