@@ -29,8 +29,7 @@ EQUALS = ("node", "rank", "pair", "link")  # subjects of one run that should be 
 
 
 def measured(judgements: Sequence[judge.Judged], name: str) -> Profile:
-    """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises RunError,
-    NotComparable."""
+    """Make a profile with a number for each gate that takes one and was observed. Raises RunError, NotComparable."""
     refuse_copies((judged.folder, judged.run) for judged in judgements)
     run_folders.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
     expect: dict[str, Expectation] = {}

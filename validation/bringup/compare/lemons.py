@@ -124,8 +124,7 @@ def _log_choose(several: int, of_them: int) -> float:
 
 
 def _exchangeable(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
-    """Of the jobs of one program on one day those after its first success; of these no two with a node in common: the
-    first counts, however it ended."""
+    """Of a program's jobs of one day those after its first success; of those with a node in common the first alone."""
     works = set[tuple[str, str, date]]()
     seen = set[tuple[tuple[str, str, date], str]]()
     first = []

@@ -102,8 +102,7 @@ _Days = dict[str, tuple[list[float], list[float]]]  # logarithms of both sides
 
 
 def fit(before: Sequence[Timed], after: Sequence[Timed], floor: float = 0.0) -> Fit | None:
-    """Fit both sides. None: days may differ by as much as the sides do. `floor`: relative standard deviation
-    below which the spread is not believed."""
+    """Fit both sides. None: days may differ by as much. floor: a smaller relative spread is not believed."""
     days: _Days = defaultdict(lambda: ([], []))
     times: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, runs in enumerate((before, after)):

@@ -110,8 +110,7 @@ def _surroundings(side: str, entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
-    """Losses are not a matter of noise: the same arguments and seed give the same trajectory, within the dtype's
-    tolerance."""
+    """No matter of noise: the same arguments and seed give the same trajectory, within the dtype's tolerance."""
     name = "loss, nats"
     args = after[0].args
     tolerance = LOSS_TOLERANCE_NATS.get(args.compute_dtype)

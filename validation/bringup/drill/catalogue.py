@@ -25,8 +25,7 @@ from bringup.kernel.records import Outcome, Record, Value
 
 
 def _words(command: Any) -> Any:
-    """Split `off n1` into its words, as a shell does. {`on n1 bash -c`: script}: the script, or what a list holds, is
-    taken as it is."""
+    """Split `off n1` into its words, as a shell does. Of {`on n1 bash -c`: script} the script, or list, stays whole."""
     if isinstance(command, str):
         return tuple(shlex.split(command))
     if isinstance(command, dict) and len(command) == 1:
@@ -97,8 +96,7 @@ class Drill(Record):
         return self._filled(lambda text: text.replace("{size}", f"{size:g}"), fields, sizes=None)
 
     def placed(self, names: Sequence[str], gpus: int) -> Drill:
-        """Return the drill with its places filled in, in its own size. names: nodes, at least as many as the shape has;
-        gpus: in each node."""
+        """Fill in the places of the drill, in its own size. names: nodes, enough for the shape. gpus: of a node."""
         if self.sizes is not None:
             return self.of_size(self.sizes.of[0]).placed(names, gpus)
 

@@ -51,8 +51,7 @@ class Request(NamedTuple):
 
 
 def of_site(checks: Path) -> list[Drill]:
-    """Return drills of a site's own checks. Its file is copied to where all hosts of a local cluster see it, beside a
-    site file that says nothing else. Raises FileError."""
+    """Return drills of a site's own checks, copied with a site file to where all hosts see them. Raises FileError."""
     gates, folder = own.read(checks), DRILLS / "own-checks"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "checks.yaml", checks.read_text(encoding="utf-8"), replace=True)
@@ -146,8 +145,7 @@ class _Clusters:
 
 
 def local_clusters(folder: Path, lane: str) -> closing[_Clusters]:
-    """Yield clusters of a lane. In /tmp by name: a deeper folder would be too long for munge's socket. Named after the
-    run: --resume ends what is left."""
+    """Yield clusters of a lane, in /tmp: a deeper folder is too long for munge. --resume finds them by this name."""
     return closing(_Clusters(Path("/tmp") / f"bringup-drill-{folder.name}-{lane}"))
 
 

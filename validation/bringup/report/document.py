@@ -102,8 +102,7 @@ def _section(judged: Judged, pictures: Sequence[tuple[str, str]], has_table: boo
 
 
 def _in_short(sections: Sequence[Section]) -> list[Section]:
-    """Without what discovery measured, of which the table of the nodes says more; of the others the numbers that a
-    profile declares, each gate once."""
+    """With the numbers that a profile declares, each gate once; without discovery's: its table of nodes says more."""
     shown: set[str] = set()
     shortened = []
     for section in sections:

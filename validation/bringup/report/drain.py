@@ -113,8 +113,7 @@ def keep_away(judged: Sequence[Judged], nodes: Sequence[fleet.Node]) -> KeepAway
 
 
 def proposals(judged: Sequence[Judged]) -> list[Proposal]:
-    """Return one per node that failed a gate of its own, in the order of names; then one per gate that failed on most
-    nodes, and one per reason for which nodes are only odd."""
+    """Return one per node that failed a gate of its own, by name; then per gate that most failed, and per oddity."""
     against: dict[str, dict[str, Action]] = defaultdict(dict)
     odd: dict[str, dict[str, None]] = defaultdict(dict)
     runs: dict[str, Run] = {}

@@ -82,8 +82,7 @@ class Section:
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Return begin and end, Unix s. A run that was not closed ends, as far as is known, after the seconds that its
-        playbook waited for it."""
+        """Return begin and end, Unix s. A run that was not closed ends when its playbook waited no longer for it."""
         begin = time_of(self.judged.run.opened_at).timestamp()
         seal = self.judged.seal
         if seal is None or seal.closed is None:

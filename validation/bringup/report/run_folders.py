@@ -65,9 +65,8 @@ def unhealthy_node(entry: LeftOut) -> str:
 
 
 def find(folders: Sequence[Path]) -> NamedRuns:
-    """Resolve folders of runs, playbooks and sweeps. A missing run of a playbook or sweep is reported as absent. Raises
-    RecordError for a playbook or sweep that cannot be read, RunError for a playbook that was copied without any of its
-    runs."""
+    """Resolve folders of runs, playbooks and sweeps. A missing run of one of these is reported as absent. Raises
+    RecordError for a playbook or sweep that cannot be read, RunError for a playbook without any of its runs."""
     resolved = NamedRuns()
     for folder in folders:
         if is_of(folder, SWEEP):
@@ -164,8 +163,7 @@ def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
 
 
 def tree_of(holder: Path, place: Path = PLAYBOOKS) -> Path | None:
-    """Return the repository, or the copy of it, that a playbook's or a sweep's folder lies in. None: neither. Links may
-    lead to either."""
+    """Return the repository, or the copy of it, that this folder lies in, also through links. None: in neither."""
     for path in (Path(os.path.normpath(holder.absolute())), holder.resolve()):
         if path.parent.parts[-len(place.parts) :] == place.parts:
             return path.parents[len(place.parts)]

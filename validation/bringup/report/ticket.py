@@ -118,8 +118,7 @@ def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
 
 
 def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
-    """UUID, whether a finding names it, by UUID, PCI address or serial number, and what is known of this GPU. Of one
-    that is not named: what identifies it."""
+    """UUID, whether a finding names it (or its PCI address or serial number), what is known of it, or identifies it."""
     known: dict[str, dict[str, str]] = {}
     for fact in (fact for run in judged for fact in run.observations if fact.subject.startswith(f"{node}/GPU-")):
         if fact.value is not None and fact.quantity.startswith(_OF_A_GPU):

@@ -67,8 +67,7 @@ def expected(phase: Phase, nodes: Sequence[str], options: str = "") -> Expected:
 
 
 def busy_with(phase: Phase, name: str) -> str:
-    """Say `step 12 of 60` of a training; else the part whose files are the newest: `4 nodes`, `pair 3 of 6`. Empty: not
-    known."""
+    """Say `step 12 of 60` of a training; else which part has the newest files, `pair 3 of 6`. Empty: not known."""
     try:
         folder = next(reversed(results.attempts(phase, name)), None)
         if folder is None or not results.is_there(folder, f"raw/{PROGRESS}" if phase.is_training else "raw"):

@@ -69,8 +69,7 @@ def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = 
 
 
 def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profile:
-    """Return the same for a training on this machine, which may never have had a discovery. gpus: names, as in torch.
-    Raises FileError."""
+    """Return the same for this machine, which may have had no discovery. gpus: torch's names. Raises FileError."""
     made = profile(opened, nodes)
     if not made.is_open:
         return made

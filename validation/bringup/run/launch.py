@@ -106,8 +106,7 @@ def stoppable(console: Console, again: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Started:
-    """What a playbook, a sweep or a preflight has started of a phase. name: of the run. folder: has notes of it, for a
-    `--resume`."""
+    """What was started of a phase. name: of the run. folder: of a playbook, sweep or preflight, with notes of it."""
 
     phase: Phase
     name: str
@@ -239,8 +238,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Launch(Started):
-    """A phase on these nodes, started by its own script: as a job, or on this host. gpus: of a node. environment: of
-    the script, without its name and without the site."""
+    """A phase on these nodes, by its own script: as a job, or here. gpus: of a node. environment: without the site."""
 
     nodes: list[str]
     gpus: int
@@ -363,8 +361,7 @@ def newest_attempt(phase: Phase, name: str) -> Path | None:
 
 
 def _keep(folder: Path, screen: Path | None) -> None:
-    """Keep of a run that its script did not close what `run_end` keeps otherwise: what it printed, and what Slurm says
-    about its nodes and about the end of its job."""
+    """Keep, as `run_end` does of a closed run, what it printed, and what Slurm says of its nodes and its job's end."""
     raw = folder / "raw"
     if screen is not None and not (folder / results.BATCH_LOG).exists():
         content = files.read(screen)

@@ -100,8 +100,7 @@ def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present
 
 
 def _resume(name: str, node: Node, used: Sequence[Judged], now: datetime) -> list[str]:
-    """For a node that was drained with a line of ours. It passes again when each gate of its reason was judged there
-    after it, and passed."""
+    """For a node that a line of ours drained: it passes again when each gate of its reason has passed there since."""
     given = drain.read_reason(node.reason)
     if given is None or "DRAIN" not in node.state:
         return []

@@ -199,8 +199,7 @@ def _keep_reference(folder: Path) -> None:
 
 
 def _prefer_a_comparable_reference(folder: Path) -> None:
-    """Now that the arguments of this run are known: the newest one-GPU run with the same recipe, where there is one.
-    The scaling of this run is against it then."""
+    """The arguments are known now: scaling is against the newest one-GPU run of the same recipe, if there is one."""
     known = (folder / trained.REFERENCE_ARGS).is_file() and (folder / runs.RUN_ARGS).is_file()
     if os.environ.get("BRINGUP_REFERENCE") or not known:
         return

@@ -273,8 +273,7 @@ def answered(playbook: Playbook, judged: list[Judged], folder: Path) -> tuple[Pl
 def dry_run(
     request: Request, planned: Sequence[str], left_out: Sequence[str], kept: Collection[str], nodes: Sequence[str]
 ) -> str:
-    """Write what would be submitted, on which nodes, and how long it is expected to take. kept: steps of an earlier run
-    that are not repeated."""
+    """Write what would be submitted, on which nodes, and for how long. kept: steps of an earlier run, not repeated."""
     left = [PHASES[stem] for stem in planned if stem not in kept]
     options = [] if request.site is None else request.site.site.sbatch
     expects = {phase.stem: _expected(request, phase, nodes) for phase in left}
@@ -337,8 +336,7 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
 
 
 def _judged_now(folder: Path, step: Step, profile: Profile | None) -> Judged | None:
-    """Judge an earlier step again, from its evidence, with today's gates and this run's profile, or with its own. None:
-    the phase runs again."""
+    """Judge an earlier step with today's gates, and this run's profile or its own. None: the phase runs again."""
     if step.outcome not in GOOD:
         return None
     try:

@@ -57,8 +57,7 @@ def slurm_variables(site: site_file.Site, phase: str | None) -> dict[str, str]:
 
 
 def _gpu_variables(site: site_file.Site) -> dict[str, str]:
-    """Request all GPUs of each node. Not used for smoke: its jobs are small, and a step without a request must get no
-    GPU."""
+    """Request all GPUs of each node. Not for smoke: its jobs are small, and a step without a request must get none."""
     if site.gpu_request == "none":
         return {}
     option, _, value = site.gpu_request.removeprefix("--").partition("=")
@@ -88,8 +87,7 @@ def entered(phase: str | None = None) -> AtSite | None:
 
 
 def _own(site: site_file.Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
-    """Variables that the user set, without those equal to the file's general ones, which `enter` and `site --export`
-    set."""
+    """Variables that the user set, without the file's general ones, which `enter` and `site --export` set."""
     general = slurm_variables(site, None)
     return {name: value for name, value in set_by_user.items() if general.get(name) != value}
 
@@ -114,8 +112,7 @@ def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]
 
 
 def used(site: site_file.Site, phase: str | None) -> SiteUsed:
-    """Return the site as recorded in run.json. Inside a job, Slurm's variables show its partition; otherwise the
-    environment decides."""
+    """Return the site as run.json has it. In a job Slurm's variables show its partition; else the environment does."""
     overridden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:
         for key in _SHOWN_BY_SLURM:

@@ -25,8 +25,7 @@ def deciding(entries: Sequence[Entry]) -> list[Drawing]:
 
 
 def _scaling(runs: _Runs) -> list[Drawing]:
-    """Draw a figure for each strategy, all on one scale: tokens/s of all ranks over ranks, beside what one rank alone
-    would make of so many. Empty without a run of one rank."""
+    """Draw tokens/s over ranks of each strategy beside the ideal, one rank's times ranks. Empty without that run."""
     alone = next((metrics.tokens_per_s for _, metrics in runs if metrics.world_size == 1), None)
     several = grouped((metrics.observed.kind, metrics) for _, metrics in runs if metrics.world_size > 1)
     if alone is None or not several:

@@ -85,8 +85,7 @@ def _held(metrics: TrainMetrics) -> str:
 
 
 def compared(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Compared:
-    """Compare the trainings by the rules of `bringup compare`; or say why they cannot be compared. Empty: there is
-    none whose evidence holds."""
+    """Compare the trainings as `bringup compare` does; or say why not. Empty: there is none whose evidence holds."""
     known = [entry for run in judged if (entry := entry_of(run)) is not None]
     if not known:
         return ""

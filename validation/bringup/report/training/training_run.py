@@ -36,8 +36,7 @@ def _words(rows: Mapping[str, list[monitor.Row]], steps: Mapping[str, list[float
 
 
 def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
-    """Sum up a column: `mean 41, most 97 (n0), lowest mean 12 (n1)`; a counter by what was added: `3 GB in all, most 2
-    GB (n0)`; words by themselves."""
+    """Sum up a column: `mean 41, most 97 (n0), lowest mean 12 (n1)`; of a counter what was added; of words each one."""
     texts = {subject: [sample[column] for sample in samples if sample.get(column)] for subject, samples in rows.items()}
     values = {subject: [float(text) for text in cells if _NUMBER.fullmatch(text)] for subject, cells in texts.items()}
     values = {subject: numbers for subject, numbers in values.items() if numbers}
