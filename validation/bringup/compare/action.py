@@ -35,10 +35,8 @@ def do_compare(arguments: argparse.Namespace) -> int:
         complain(f"no RUN was named: the newest trainings are {', '.join(folder.name for folder in folders)}")
     runs, varied = _training_runs(folders, profile)
     if len(runs) < 2:
-        raise UsageError(
-            "compare needs at least two training runs, or a playbook that has them; of scripts run one by one: "
-            "bringup compare training/results/run_*"
-        )
+        alone = "of scripts run one by one: bringup compare training/results/run_*"
+        raise UsageError(f"compare needs at least two training runs, or a playbook that has them; {alone}")
     compared = sidebyside.compare(runs, [*varied, *arguments.vary])
     if arguments.json:
         rows = [dict(zip(compared.header, row, strict=True)) for row in compared.cells]
@@ -118,10 +116,8 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
     (later, _), (earlier, _) = _training_runs(named, profile), _training_runs(arguments.baseline, profile)
     for entry in [*earlier, *later]:
         if entry.not_judged is not None:
-            raise UsageError(
-                f"{entry.folder} is {entry.not_judged}, so it is not judged, and --baseline cannot say that it became "
-                "slower; without --baseline the runs are put side by side"
-            )
+            why = f"{entry.folder} is {entry.not_judged}, so it is not judged, and --baseline cannot say that it became"
+            raise UsageError(f"{why} slower; without --baseline the runs are put side by side")
     compared = regression.check(later, earlier)
     outcome = regression.overall(compared)
     if arguments.json:
@@ -179,9 +175,8 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
         jobs, unread = answers.ended_jobs(table)
         answer = replace(lemons.find(jobs), unread=unread)
         if answer.jobs == 0:
-            raise UsageError(
-                f"no job that failed or completed is in the table; {many(unread, 'row')} could not be read"
-            )
+            rows = f"{many(unread, 'row')} could not be read"
+            raise UsageError(f"no job that failed or completed is in the table; {rows}")
         return answer
     except (BringupError, OSError, UnicodeDecodeError) as error:
         complain(f"which nodes stood in failed jobs is not known: {error}")
@@ -193,10 +188,8 @@ def do_profile(arguments: argparse.Namespace) -> int:
     outputs.check([output])
     runs = run_folders.find(arguments.runs)
     if runs.absent:
-        raise RunError(
-            f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}; "
-            "a profile is made of runs that passed: name those"
-        )
+        why = f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}"
+        raise RunError(f"{why}; a profile is made of runs that passed: name those")
     profile = learn.measured([judge.judge_folder(folder) for folder in runs.folders], arguments.name)
     profiles.check(profile)
     outputs.write(output, profiles.dump(profile))

@@ -39,16 +39,13 @@ def measured(judgements: Sequence[judge.Judged], name: str) -> Profile:
     for judged in judgements:
         folder, run, profile = judged.folder, judged.run, judged.profile
         if profile.name != base.name:
-            raise RunError(
-                f"{folder}: judged against {profile.name}, {first.folder} against {base.name}; give runs of one profile"
-            )
+            other = f"{first.folder} against {base.name}"
+            raise RunError(f"{folder}: judged against {profile.name}, {other}; give runs of one profile")
         expect |= profile.expect
         bad = [verdict for verdict in judged.verdicts.verdicts if judge.is_fault_or_gap(verdict)]
         if bad:
-            raise RunError(
-                f"{folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
-                "a profile is made of runs that passed"
-            )
+            why = f"{bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts)"
+            raise RunError(f"{folder}: {why}; a profile is made of runs that passed")
         for gate in of_phase(run.phase):
             if gate.expect == "profile" and profile.reason_not_applicable(gate.id) is None:
                 runs_by_gate.setdefault(gate.id, []).append(_of_run(gate, run, profile, judged.observations))

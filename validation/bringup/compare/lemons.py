@@ -149,10 +149,8 @@ def in_words(nodes: Lemons) -> str:
         for each in several
     ]
     unread = f"; {many(nodes.unread, 'row')} could not be read" if nodes.unread else ""
-    head = (
-        f"{many(nodes.nodes, 'node')} in {many(nodes.jobs, 'job')}, of which {nodes.failed} failed; "
-        f"{nodes.left_out} more ended otherwise, were before a success of the day, or followed on the node{unread}: "
-    )
+    head = f"{many(nodes.nodes, 'node')} in {many(nodes.jobs, 'job')}, of which {nodes.failed} failed; {nodes.left_out}"
+    head += f" more ended otherwise, were before a success of the day, or followed on the node{unread}: "
     names = ", ".join(each.node for each in nodes.named) or "no node"
     table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)
     return "\n".join([*([table, ""] if rows else []), f"{head}{names} stood in failed jobs more often than chance"])

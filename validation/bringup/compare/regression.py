@@ -55,20 +55,17 @@ def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
     refuse_repeated([*earlier, *later])
     for entry in [*earlier, *later]:
         if entry.metrics.resumed is not None:
-            raise NotComparable(
-                f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}: its window of steady steps "
-                "is another one; take runs that began at step 1"
-            )
+            resumed = f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}"
+            why = "its window of steady steps is another one; take runs that began at step 1"
+            raise NotComparable(f"{resumed}: {why}")
     groups: dict[str, tuple[list[Entry], list[Entry]]] = {}
     for entry in later:
         differing = [differing_fields(candidate.args, entry.args, ARGUMENTS["repeated"]) for candidate in earlier]
         like = [candidate for candidate, fields in zip(earlier, differing, strict=True) if not fields]
         if not like:
             nearest = min(range(len(earlier)), key=lambda index: len(differing[index]))
-            raise NotComparable(
-                f"{entry.folder.name} has no like run in the baseline; nearest is {earlier[nearest].folder.name}: "
-                f"{'; '.join(differing[nearest])}"
-            )
+            near = f"nearest is {earlier[nearest].folder.name}: {'; '.join(differing[nearest])}"
+            raise NotComparable(f"{entry.folder.name} has no like run in the baseline; {near}")
         groups.setdefault(like[0].folder.name, (like, []))[1].append(entry)
     # every comparison is one of several: the chance of a false alarm is shared by all of them
     confidence = noise.shared_confidence(sum(len(_recorded(*sides)) for sides in groups.values()))
@@ -83,10 +80,8 @@ def _recorded(before: Sequence[Entry], after: Sequence[Entry]) -> list[Measure]:
 def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float) -> Comparison:
     old, new = _surroundings("the baseline", before), _surroundings("the runs", after)
     args = after[0].args
-    title = (
-        f"{args.entrypoint}, {args.model}, {many(args.world_size, 'rank')} on {many(args.nodes, 'node')}: "
-        f"{many(len(after), 'run')} against {len(before)}"
-    )
+    where = f"{many(args.world_size, 'rank')} on {many(args.nodes, 'node')}"
+    title = f"{args.entrypoint}, {args.model}, {where}: {many(len(after), 'run')} against {len(before)}"
     findings = [_finding(measure, before, after, confidence) for measure in _recorded(before, after)]
     around = [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
     return Comparison(title, _design(before, after), around, [_loss(before, after), *findings])

@@ -91,10 +91,8 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, at_site.for_submission(site, phase.stem, os.environ))
     console = terminal.console()
     at = "" if site is None else f"; site {site.site.name}"
-    console.print(
-        f"bringup: {many(len(sweep.variants), 'variant')} x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}"
-        f"; profile {profile.name}{at}"
-    )
+    variants = f"{many(len(sweep.variants), 'variant')} x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}"
+    console.print(f"bringup: {variants}; profile {profile.name}{at}")
     (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)  # before a node looks for it (results.is_there)
     work = _Work(folder, sweep, phase, profile, site, gpus, console)
     with stoppable(console, f"bringup sweep --resume {text.shown_path(folder)}"):

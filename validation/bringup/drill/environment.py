@@ -60,20 +60,9 @@ class Environment(ABC):
     def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
         """Execute a command of the login host. how: as of `execute`."""
 
-    def bringup(
-        self,
-        *arguments: str,
-        environment: Mapping[str, str],
-        meanwhile: Callable[[], None] | None = None,
-        phases: int = 1,
-    ) -> Ended:
-        return self.execute(
-            *(sys.executable, "-m", "bringup", *arguments),
-            environment=environment,
-            limit_s=self.PATIENCE * phases * PHASE_LIMIT_S,
-            meanwhile=meanwhile,
-            phase=True,
-        )
+    def bringup(self, *arguments: str, phases: int = 1, **how: Any) -> Ended:
+        words, limit_s = (sys.executable, "-m", "bringup", *arguments), self.PATIENCE * phases * PHASE_LIMIT_S
+        return self.execute(*words, limit_s=limit_s, phase=True, **how)
 
 
 def execute(

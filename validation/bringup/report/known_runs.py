@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup import registry
 from bringup.kernel import results
@@ -30,13 +29,12 @@ _OF_A_RUN = (results.RUN, results.METRICS, results.RUN_ARGS)  # the last two are
 _STAMP = re.compile(r"\d{8}-\d{6}")
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     name: str  # a playbook's is also that of its phases
     what: str  # playbook, sweep, drill, soak, or the phase
     folder: Path
 
-    @cached_property
+    @property
     def at(self) -> str:
         """Return when it began, UTC: as its name says, else as its folder does."""
         stamp = _STAMP.match(self.name)

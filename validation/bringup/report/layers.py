@@ -60,10 +60,8 @@ class Waterfall(NamedTuple):
         if self.worst is None:
             return f"No layer keeps less than {_share(LITTLE)} of the one above it."
         above, worst = self.worst
-        return (
-            f"Most is lost at: {worst.name}. It has {worst.gb_per_s:.4g} of the {above.gb_per_s:.4g} GB/s of the layer "
-            f"above ({above.name}). Look at {worst.owner}."
-        )
+        has = f"It has {worst.gb_per_s:.4g} of the {above.gb_per_s:.4g} GB/s of the layer above ({above.name})."
+        return f"Most is lost at: {worst.name}. {has} Look at {worst.owner}."
 
 
 def _share(kept: float | None) -> str:

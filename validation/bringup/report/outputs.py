@@ -76,9 +76,8 @@ def _target(output: Output) -> Path:
     """Return where it is written: a link is followed, but none that somebody may have put into a results folder."""
     path, named = output.path, f"{output.option} {output.path}"
     if path.is_symlink() and any((path.parent / name).exists() for name in (results.RUN, results.PLAYBOOK)):
-        raise UsageError(
-            f"{named}: is a link in a results folder, where none is followed; name a file elsewhere, -o FILE"
-        )
+        why = "is a link in a results folder, where none is followed"
+        raise UsageError(f"{named}: {why}; name a file elsewhere, -o FILE")
     target = Path(os.path.realpath(path))
     _refuse_evidence(target, named)
     try:

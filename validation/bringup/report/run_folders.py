@@ -99,11 +99,9 @@ def find(folders: Sequence[Path]) -> NamedRuns:
         resolved.steps.update(of_steps)
         ran = [step for step in playbook.steps if step.folder is not None]
         if ran and tree_of(folder) is None and not of_steps:  # one line for all runs
-            raise RunError(
-                f"{folder}: none of its {len(ran)} runs was copied with it: expected {ran[0].folder}, or the end of "
-                f"that path, in this folder or beside it; copy them, or name the playbook where it was written, "
-                f"TREE/{PLAYBOOKS}"
-            )
+            expected = f"expected {ran[0].folder}, or the end of that path, in this folder or beside it"
+            cure = f"copy them, or name the playbook where it was written, TREE/{PLAYBOOKS}"
+            raise RunError(f"{folder}: none of its {len(ran)} runs was copied with it: {expected}; {cure}")
     return resolved
 
 

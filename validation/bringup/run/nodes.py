@@ -50,11 +50,9 @@ def requested_nodes(
         say(f"not taken: {by_reason(down)}")
     taken_nodes = {name: known[name] for name in names if name in chosen}
     if all(node.gpus == 0 for node in taken_nodes.values()):
-        shown = hostlist.shortened(list(taken_nodes))
-        raise UsageError(
-            f"Slurm has no GPU configured on {shown}; is Gres=gpu:N in slurm.conf? (scontrol show node "
-            f"{next(iter(taken_nodes))}) Or name the partition with GPUs, in the site file or as SBATCH_PARTITION"
-        )
+        none = f"Slurm has no GPU configured on {hostlist.shortened(list(taken_nodes))}; is Gres=gpu:N in slurm.conf?"
+        cure = "Or name the partition with GPUs, in the site file or as SBATCH_PARTITION"
+        raise UsageError(f"{none} (scontrol show node {next(iter(taken_nodes))}) {cure}")
     if (words := divided(taken_nodes)) is not None:
         say(words)
     return taken_nodes

@@ -317,7 +317,7 @@ def steps(job_id: str) -> set[str]:
 
 
 def on_nodes(names: Sequence[str], options: Sequence[str], *command: str, timeout_s: float) -> str:
-    """Run a command on each node, in a step of two minutes. options: of srun. Raises SlurmError with what it printed."""
+    """Run a command on each node, in a step of two minutes. options: of srun. Raises SlurmError, with its output."""
     own = ("--quiet", "--label", "--kill-on-bad-exit=0", *options, f"--nodelist={','.join(names)}")
     each = (f"--nodes={len(names)}", f"--ntasks={len(names)}", "--time=2")
     return ask("srun", *own, *each, *command, timeout_s=timeout_s)

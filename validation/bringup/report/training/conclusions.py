@@ -63,10 +63,8 @@ def interpretation(runs: Sequence[Trained], compared: Compared) -> list[str]:
     share, scaled = metrics.communication_share, None if metrics.summary is None else metrics.summary.scaling
     alone = "" if scaled is None or metrics.world_size == 1 else f", {100 * scaled:.0f} % of what one alone makes"
     exposed = "" if share is None else f"; {100 * share:.1f} % of a step was communication that nothing overlapped"
-    sentences.append(
-        f"{'Fastest: ' if len(runs) > 1 else ''}{_named(metrics)}: {metrics.tokens_per_s:,.0f} tokens/s, "
-        f"{metrics.tokens_per_s_per_rank:,.0f} of a rank{alone}{mfu}{exposed}."
-    )
+    speed = f"{metrics.tokens_per_s:,.0f} tokens/s, {metrics.tokens_per_s_per_rank:,.0f} of a rank"
+    sentences.append(f"{'Fastest: ' if len(runs) > 1 else ''}{_named(metrics)}: {speed}{alone}{mfu}{exposed}.")
     least = min(runs, key=lambda run: run.metrics.memory_check.states_measured_bytes)
     sentences.append(f"{'Least memory: ' if len(runs) > 1 else ''}{_named(least.metrics)}: {_held(least.metrics)}.")
     return sentences
