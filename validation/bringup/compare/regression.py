@@ -96,10 +96,9 @@ def _surroundings(side: str, entries: Sequence[Entry]) -> dict[str, str]:
     for entry, known in zip(entries, several, strict=True):
         for name, value in known.items():
             if value != several[0][name]:
-                raise NotComparable(
-                    f"{side}: {name} {several[0][name]} in {entries[0].folder.name}, {value} in {entry.folder.name}: "
-                    "repetitions must be of one environment; compare them apart"
-                )
+                seen = f"{several[0][name]} in {entries[0].folder.name}, {value} in {entry.folder.name}"
+                why = "repetitions must be of one environment; compare them apart"
+                raise NotComparable(f"{side}: {name} {seen}: {why}")
     hosts = {host for entry in entries for host in entry.metrics.observed.hosts}
     return several[0] | {"nodes": ", ".join(sorted(hosts))}
 

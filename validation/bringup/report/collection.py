@@ -134,7 +134,9 @@ def headline(
 
 
 def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judged], ran: Container[str]) -> Headline:
-    mark = whole(answers)
+    marks = {answer.mark for answer in answers} or {Mark.NOT_ASKED}
+    mark = next(mark for mark in (*_WORST_FIRST, Mark.PASS) if mark in marks)
+    mark = Mark.PARTLY if mark in _OPEN else mark
     if outcome is Outcome.FAIL or mark is Mark.FAIL:
         why = _unhealthy(judged) if outcome is Outcome.FAIL else "faults that were made on purpose were not found"
         return _made(Mark.FAIL, _questions(answers, Mark.FAIL), Decision.REFUSE, why)
@@ -151,12 +153,6 @@ def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judg
     if mark is Mark.PARTLY:
         return _partly(answers, ran)
     return _made(mark, "", Decision.ACCEPT, "all six questions are answered")
-
-
-def whole(answers: Sequence[Answer]) -> Mark:
-    marks = {answer.mark for answer in answers} or {Mark.NOT_ASKED}
-    worst = next(mark for mark in (*_WORST_FIRST, Mark.PASS) if mark in marks)
-    return Mark.PARTLY if worst in _OPEN else worst
 
 
 def _made(mark: Mark, says: str, decision: Decision, because: str) -> Headline:

@@ -31,7 +31,6 @@ from bringup.report.view import View
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
 
-
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
 WIDTH = 100.0  # of the whole time, in units of a bar
 _LEAST = 0.6  # of a bar, so that a short step is seen
@@ -70,9 +69,8 @@ class Section:
         return drawn
 
     @cached_property
-    def counts(self) -> dict[Outcome, int]:
-        counted = Counter(verdict.outcome for verdict in self.judged.verdicts.verdicts)
-        return {outcome: counted[outcome] for outcome in Outcome}
+    def counts(self) -> Counter[Outcome]:
+        return Counter(verdict.outcome for verdict in self.judged.verdicts.verdicts)
 
     @property
     def wrong(self) -> str:

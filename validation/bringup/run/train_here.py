@@ -38,8 +38,6 @@ ENVIRONMENT = (
 SECONDS_TO_END = 20  # of a watcher after the training
 SECONDS_TO_SAVE = 120  # after SIGTERM: for a checkpoint, as the batch scripts leave before the time limit
 INTERRUPTED = 130  # exit code of a shell's command after Ctrl-C
-
-
 PROGRAMS = {  # strategy -> the program, and its own options
     "single": ("train_single_gpu.py",),
     "ddp": ("train_ddp_single_node.py",),
