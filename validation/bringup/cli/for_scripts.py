@@ -164,14 +164,11 @@ def do_open(arguments: argparse.Namespace) -> int:
     folder = opening.open_run(
         phase,
         nodes=hostlist.expand(arguments.nodes),
-        gpus_per_node=arguments.gpus_per_node,
-        ranks_per_node=arguments.ranks_per_node,
         profile=profile.load(arguments.profile),
         argv=[phase.script, *arguments.argv],
-        results=arguments.results,
         allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,
-        whole_nodes=arguments.whole_nodes,
         site=site,
+        **{name: getattr(arguments, name) for name in ("gpus_per_node", "ranks_per_node", "results", "whole_nodes")},
     )
     planned = " ".join(RunFolder(folder).run.planned)
     assignments = [f"RUN_DIR={shlex.quote(str(folder))}", f"PLANNED={shlex.quote(planned)}"]

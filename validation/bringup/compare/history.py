@@ -186,9 +186,7 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
 def as_json(findings: Sequence[Finding], nodes: Lemons | None = None) -> str:
     measures = [
         {
-            "measure": finding.series.measure,
-            "where": finding.series.where,
-            "unit": finding.series.unit,
+            **{name: getattr(finding.series, name) for name in ("measure", "where", "unit")},
             "said": finding.said,
             "change": finding.change,
             "median_before": finding.usual,

@@ -235,9 +235,7 @@ class Here(Environment):
 def keep(name: str, stems: tuple[str, ...], place: Path) -> None:
     """Move what a run left among the results to the drill's own folder: nobody takes it for a run of the cluster."""
     kept = {REPOSITORY / runs.PLAYBOOKS / name: place / "playbook"}
-    for stem in stems:
-        for folder in runs.attempts(PHASES[stem], name):
-            kept[folder] = place / folder.name
+    kept |= {folder: place / folder.name for stem in stems for folder in runs.attempts(PHASES[stem], name)}
     for source, target in kept.items():
         if source.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)

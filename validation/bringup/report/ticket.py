@@ -97,16 +97,12 @@ def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
     """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
     spoken = [s for s in run.observations if s.quantity == _SPOKEN and s.subject.partition("/")[0] == node]
-    of_driver = "; ".join(str(s.value) for s in spoken) if verdict.gate.startswith(_OF_THE_DRIVER) else ""
-    return (of_driver or _line(run, verdict.evidence))[:_LONGEST]
-
-
-def _line(run: Judged, evidence: str) -> str:
-    """Return the line that evidence names, `raw/inventory.jsonl:12`; empty where it is none, or not there any more."""
-    name, _, number = evidence.partition(",")[0].rpartition(":")
+    if spoken and verdict.gate.startswith(_OF_THE_DRIVER):
+        return "; ".join(str(s.value) for s in spoken)[:_LONGEST]
+    name, _, number = verdict.evidence.partition(",")[0].rpartition(":")  # raw/inventory.jsonl:12
     try:  # line feeds alone, as evidence counts them
-        return run.files.text(name, str).split("\n")[int(number) - 1]
-    except (RecordError, ValueError, IndexError):
+        return run.files.text(name, str).split("\n")[int(number) - 1][:_LONGEST]
+    except (RecordError, ValueError, IndexError):  # it is no line, or not there any more
         return ""
 
 

@@ -153,7 +153,9 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     if phase.is_training and site.checkpoints is not None:
         arrays["CHECKPOINTS_SITE"] = ["--checkpoint-dir", site.checkpoints]
     if phase.stem == _DISCOVERY:
-        arrays["FOLDERS_SITE"] = _folders(site)
+        named = {"scratch": site.scratch, "checkpoints": site.checkpoints}  # folders that jobs write to
+        folders = [("--folder", f"{label}={path}") for label, path in named.items() if path is not None]
+        arrays["FOLDERS_SITE"] = [word for option in folders for word in option]
     lines = [f"{name}=({shlex.join(words)})" for name, words in arrays.items()]
     if site.scratch is not None:
         lines.append(f"SCRATCH_SITE={shlex.quote(site.scratch)}")
@@ -174,12 +176,6 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
         if phase.stem == _SMOKE:  # they are set in a shell that exported the site
             lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if set_by_user.get(name) == value]
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-
-
-def _folders(site: site_file.Site) -> list[str]:
-    """Options for the inventory: the site's folders that jobs write to."""
-    named = {"scratch": site.scratch, "checkpoints": site.checkpoints}
-    return [word for label, path in named.items() if path is not None for word in ("--folder", f"{label}={path}")]
 
 
 def container(site: site_file.Site, run: Path) -> list[str]:
