@@ -15,8 +15,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
     on_local = everywhere.everywhere(on_local) if arguments.everywhere else on_local
     ids = [drill.id for drill in on_local]
-    unknown = [name for name in arguments.only if name not in ids]
-    if unknown:
+    if unknown := [name for name in arguments.only if name not in ids]:
         near = profile_text.meant(unknown[0], ids)
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
     known = catalogue.DECLARED.values() if arguments.anywhere and not arguments.list else on_local

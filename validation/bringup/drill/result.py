@@ -50,8 +50,7 @@ def totals(done: DrillReport) -> str:
         f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
         f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere",
     ]
-    times = [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]
-    if times:
+    if times := [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]:
         sentences.append(f"median {statistics.median(times):.0f} s to detect")
     numbers = {
         "not performed": sum(not r.performed and r.applicable for r in done.results),

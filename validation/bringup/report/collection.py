@@ -194,8 +194,7 @@ def _partly(answers: Sequence[Answer], ran: Container[str]) -> Headline:
     says = f"nothing failed; not all was asked of {_questions(answers, *_OPEN)}"
     if without_limit and only_drills:
         says = "nothing failed; some numbers have no limit, or only this cluster's own"
-    missing = [phase for phase in PHASES.values() if phase.stem not in ran]
-    if missing:
+    if missing := [phase for phase in PHASES.values() if phase.stem not in ran]:
         least, most = (sum(phase.minutes[end] for phase in missing) for end in (0, 1))
         names = ", ".join(phase.stem for phase in missing)
         return _made(Mark.PARTLY, says, Decision.OPEN, f"missing, {least} to {most} minutes and the queue: {names}")

@@ -32,8 +32,7 @@ def screens(worst_first: Sequence[Judged]) -> str:
         explained.append("no line in the logs matches a known fault (docs/gates/log-signs.md)")
     if any(_is_slow(verdict) for run in bad for verdict in run.verdicts.verdicts):
         explained += [f"{each.title}: {each.says}" for each in layers.waterfalls(worst_first)]
-    passed = [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]
-    if passed:
+    if passed := [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]:
         verdicts = [verdict for run in passed for verdict in run.verdicts.verdicts]
         names = ", ".join(dict.fromkeys(run.run.phase for run in passed))
         is_all = all(verdict.outcome is Outcome.PASS for verdict in verdicts)

@@ -16,10 +16,7 @@ from bringup.run import partitions, slurm
 
 
 def requested_nodes(
-    count: int | None,
-    nodelist: str | None,
-    partition: str | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    count: int | None, nodelist: str | None, partition: str | None = None, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, Node]:
     """Choose nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones. Of a
     partition only nodes that are alike (set_aside); say: gets a line about the others.
@@ -29,8 +26,7 @@ def requested_nodes(
     """
     names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(partition or slurm.chosen_partition())
     known = slurm.nodes()
-    unknown = [name for name in names if name not in known]
-    if unknown:
+    if unknown := [name for name in names if name not in known]:
         raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
     listed = set(names)
     names = [name for name in known if name in listed]

@@ -189,8 +189,7 @@ def _without_reference(planned: Sequence[str]) -> list[str]:
 
 def _plan(request: Request, names: list[str], gpus: int, console: Console) -> tuple[list[str], list[str], Kept]:
     """Phases, what these nodes cannot run and why, and the steps of an earlier run that passed and are kept."""
-    unknown = [stem for stem in request.phases if stem not in PHASES]
-    if unknown:
+    if unknown := [stem for stem in request.phases if stem not in PHASES]:
         raise CannotStart(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
     requested = [stem for stem in PHASES if stem in (request.phases or PHASES)]
     lacking = {stem: PHASES[stem].lacks(len(names), gpus) for stem in requested}

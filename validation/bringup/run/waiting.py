@@ -41,8 +41,7 @@ def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
                 if record:
                     write_text(run_folder / "raw" / job.file, record)
                 left.remove(job)
-        left = [job for job in left if time.monotonic() - begun < job.seconds]
-        if left:
+        if left := [job for job in left if time.monotonic() - begun < job.seconds]:
             time.sleep(pace.seconds())
 
 

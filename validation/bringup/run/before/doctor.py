@@ -231,8 +231,7 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
     says += f"; OverSubscribe={sharing}"
     if not usable:
         return Finding("INCOMPLETE", says, "sinfo -N -l says why no node is usable")
-    others = [each for each, node in nodes.items() if node.gres != usual.gres]
-    if others:
+    if others := [each for each, node in nodes.items() if node.gres != usual.gres]:
         cure = f"nothing, if these may be left aside: a run takes those with {usual.gres}; --nodelist names others"
         return Finding("WARN", f"{says}; others have another Gres: {the_first(others)}", cure)
     return Finding("PASS", says)
