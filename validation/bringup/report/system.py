@@ -42,12 +42,8 @@ class Fact(NamedTuple):
 
 
 def cluster_name(judged: Iterable[Judged]) -> str | None:
-    for run in judged:
-        names = (seen.value for seen in run.seen.of(CLUSTER))
-        name = run.run.cluster or next((str(name) for name in names if name is not None), None)
-        if name is not None:
-            return name
-    return None
+    names = ([run.run.cluster, *(seen.value for seen in run.seen.of(CLUSTER))] for run in judged)
+    return next((str(name) for of_run in names for name in of_run if name), None)
 
 
 def facts(judged: Iterable[Judged]) -> list[Fact]:
