@@ -26,8 +26,7 @@ def do_site(arguments: argparse.Namespace) -> int:
         return _write_site(arguments.init)
     if arguments.phase is not None:
         phase_called(arguments.phase)
-    at = at_site.from_environment()
-    if at is None:
+    if (at := at_site.from_environment()) is None:
         raise UsageError("no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file")
     if arguments.export:
         print("\n".join(at_site.for_a_person(at, arguments.phase)))

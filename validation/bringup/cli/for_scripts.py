@@ -157,8 +157,7 @@ def do_open(arguments: argparse.Namespace) -> int:
     from bringup.run import open as opening
 
     phase = phase_called(arguments.phase)
-    site = at_site.from_environment()
-    if site is not None:
+    if (site := at_site.from_environment()) is not None:
         at_site.refuse_missing(site.site, phase)
     opening.refuse_without_torch(phase, site)
     folder = opening.open_run(

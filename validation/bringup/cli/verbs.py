@@ -12,8 +12,7 @@ from bringup.kernel.plan.phases import PHASES
 
 def awaited(text: str) -> tuple[str, str, float]:
     """Read a job to wait for: file, job id, seconds. An empty job id: it was refused, and nothing is waited for."""
-    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)
-    if match is None:
+    if (match := re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not FILE=JOBID[=SECONDS]")
     return match[1], match[2], float(match[3] or 90)
 

@@ -150,8 +150,7 @@ def difference(
     old, new = ([run._replace(value=max(run.value, measure.resolution)) for run in side] for side in (before, after))
     if {run.value for run in (*old, *new)} == {measure.resolution}:
         return "", "within noise", f"all below {measure.resolution:g} {measure.unit}"
-    fit = noise.fit(old, new, floor)
-    if fit is None:
+    if (fit := noise.fit(old, new, floor)) is None:
         change = median(run.value for run in new) / median(run.value for run in old) - 1
         return f"{change:+.1%}", "cannot tell", "a day may differ by as much"
     interval = noise.interval(fit, confidence)
@@ -171,8 +170,7 @@ def difference(
 def _design(before: Sequence[Entry], after: Sequence[Entry]) -> str:
     """Say what the dates of the runs allow, and by how much days and runs differ in speed."""
     old, new = _of_runs(TOKENS_PER_S, before), _of_runs(TOKENS_PER_S, after)
-    fit = noise.fit(old, new)
-    if fit is None:
+    if (fit := noise.fit(old, new)) is None:
         return f"cannot tell: {noise.why_nothing_fits(old, new)}"
     spreads = f"their speed differs by {fit.spread:.1%}"
     if fit.unit == "days":

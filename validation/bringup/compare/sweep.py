@@ -119,8 +119,7 @@ def nodes_of(count: int | None, named: str | None, phase: Phase, environment: di
     partition = partitions.partition_of(phase, environment)
     nodes = slurm.patiently(partial(requested_nodes, count, named, partition), lambda words: None)
     names, gpus = list(nodes)[: phase.max_nodes], max(node.gpus for node in nodes.values())
-    lack = phase.lacks(len(names), gpus)
-    if lack is not None:
+    if (lack := phase.lacks(len(names), gpus)) is not None:
         raise CannotStart(f"{phase.stem} {lack}")
     return names, gpus
 

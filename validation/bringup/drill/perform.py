@@ -47,8 +47,7 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         else:
             reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
             in_place, done = _run_with_fault(drill, cluster, run_name, reference)
-            newest = newest_attempt(PHASES[drill.phase], run_name)
-            if newest is None:
+            if (newest := newest_attempt(PHASES[drill.phase], run_name)) is None:
                 raise DrillError(f"{drill.phase} left no run called {run_name}")
             evidence = newest
         judged = judge.judge_folder(evidence).verdicts
@@ -204,8 +203,7 @@ def compare(
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in judged.verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
-    verdict_hit = hits.get(drill.subject)
-    if verdict_hit is None:
+    if (verdict_hit := hits.get(drill.subject)) is None:
         return detected, False, False, None
     right_subject = all(outcomes.get(pair) is drill.outcome for pair in declared) and all(
         subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits

@@ -244,8 +244,7 @@ def _anywhere(
     usable = tuple(nodes)
     for drill in drills:
         gpus = min(nodes[name].gpus for name in usable[: drill.shape.nodes])
-        reason = why_not(drill, request.profile, len(usable), gpus)
-        if reason is not None:
+        if (reason := why_not(drill, request.profile, len(usable), gpus)) is not None:
             yield perform.not_performed(drill.at_home, reason, applicable=False)
             continue
         with progress(console, drill.id) as tell:
@@ -263,8 +262,7 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
     names_a_rank = any("{rank" in text for text in (drill.subject, *drill.environment.values()))
     if gpus < 2 <= drill.shape.gpus_per_node and names_a_rank:
         return f"it tells two ranks of one node apart, and the nodes have {gpus} GPU"
-    excluded = profile.reason_not_applicable(drill.gate)
-    if excluded is not None:
+    if (excluded := profile.reason_not_applicable(drill.gate)) is not None:
         return f"profile {profile.name}: {drill.gate} is not applicable: {excluded}"
     if GATES[drill.gate].expect == "profile" and drill.gate not in profile.expect:
         return f"profile {profile.name} declares no {drill.gate}"

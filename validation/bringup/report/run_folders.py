@@ -121,8 +121,7 @@ def step_folder(playbook: Path, step: Step) -> Path:
 def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
     """Find a run's folder, as the record in `holder` names it. place: where such records lie in a tree; where this one
     does not, the run may lie near it. Raises RunError."""
-    tree = tree_of(holder, place)
-    if tree is None:
+    if (tree := tree_of(holder, place)) is None:
         return _near(holder, shown, place.name, phase)
     try:
         path = Path(os.path.normpath(tree / shown))

@@ -83,8 +83,7 @@ def table(run: Judged) -> list[tuple[str, str]]:
 
 
 def in_words(observation: Observation) -> str:
-    value = observation.value
-    if value is None:
+    if (value := observation.value) is None:
         return ""
     if isinstance(value, list):
         counted = observation.quantity == INTERFACES

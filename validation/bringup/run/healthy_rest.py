@@ -54,8 +54,7 @@ VARIABLE = "BRINGUP_LACKING"
 
 def lacking(judged: Iterable[judge.Judged]) -> str:
     """Name what the last discovery lacked, `rdma nvlink`. Only what every node answered: silence is no absence."""
-    discovery = {run.run.phase: run for run in judged}.get("discovery")
-    if discovery is None:
+    if (discovery := {run.run.phase: run for run in judged}.get("discovery")) is None:
         return ""
     seen, nodes = Seen(discovery.observations), len(discovery.run.nodes)
     counts = [fact.value for fact in seen.of("discovery.rdma.ports")]

@@ -144,8 +144,7 @@ class Started:
 
     def last_words(self) -> str:
         """Return the last line that the script printed, and where it stands."""
-        screen = self.screen()
-        if screen is None:
+        if (screen := self.screen()) is None:
             return "it left no log; slurmd.log of its first node may say why"
         lines = files.read(screen).text.split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
@@ -271,8 +270,7 @@ class Launch(Started):
     def opened(self, verb: str, why_not: str | None = None) -> Path:
         """Return the newest attempt. A script that never came to open its run: it is planned here, so that it is judged
         as incomplete. verb: of bringup, that started it. why_not: known already."""
-        folder = newest_attempt(self.phase, self.name)
-        if folder is None:
+        if (folder := newest_attempt(self.phase, self.name)) is None:
             folder = opening.open_run(
                 self.phase,
                 nodes=self.nodes,

@@ -52,8 +52,7 @@ def lines(judged: Sequence[Judged], now: datetime) -> list[str]:
     accused = {run.folder: [each.node for each in drain.proposals([run]) if each.command] for run in judged}
     used, shown = [], []
     for run in judged:
-        why = refusal(run, present.cluster, now)
-        if why is None:
+        if (why := refusal(run, present.cluster, now)) is None:
             used.append(run)
         elif accused[run.folder]:
             shown.append(f"# no line for {listed(accused[run.folder])}: run {plain(run.run.name)} {why}")

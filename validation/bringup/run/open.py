@@ -91,8 +91,7 @@ def open_run(
     whole_nodes: the partition lets no two jobs share a node.
     """
     ranks_per_node = ranks_per_node or (1 if phase.one_gpu else gpus_per_node)
-    lack = phase.lacks(len(nodes), gpus_per_node)
-    if lack is not None:
+    if (lack := phase.lacks(len(nodes), gpus_per_node)) is not None:
         submit = f"; sbatch --nodes={phase.min_nodes} {phase.script}" if len(nodes) < phase.min_nodes else ""
         raise RunError(f"{phase.stem} {lack}{submit}")
     if phase.max_nodes is not None and len(nodes) > phase.max_nodes:

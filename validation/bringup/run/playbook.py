@@ -315,8 +315,7 @@ def passed_before(
     recorded = {step.phase: step for step in playbook.steps}
     steps: Kept = {}
     for stem in planned:
-        step = recorded.get(stem)
-        if step is None:
+        if (step := recorded.get(stem)) is None:
             step = _unseen(PHASES[stem], folder, playbook.name, console)
         judged = None if step is None else _judged_now(folder, step, profile)
         if step is not None and judged is not None:

@@ -35,8 +35,7 @@ def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
         with contextlib.suppress(SlurmError):  # the controller may be back at the next look
             states = slurm.states([job.job_id for job in left])
             for job in [job for job in left if states.get(job.job_id) in {None, *slurm.ENDED}]:
-                record = slurm.ended_job(job.job_id)
-                if record is None:
+                if (record := slurm.ended_job(job.job_id)) is None:
                     continue
                 if record:
                     write_text(run_folder / "raw" / job.file, record)

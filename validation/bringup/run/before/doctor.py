@@ -97,8 +97,7 @@ def _torch(facts: Facts) -> Finding:
         says = f"{torch.version} for CUDA {torch.cuda} needs driver {least}; no discovery has asked the nodes yet"
         return Finding("NOT ASKED", says, "bringup run discovery --nodes 1, then bringup doctor again")
     says = f"{torch.version} for CUDA {torch.cuda}; driver {driver.version} on {driver.gpu} ({driver.run})"
-    old = cuda.too_old(driver.version, torch.cuda)
-    if old is None:
+    if (old := cuda.too_old(driver.version, torch.cuda)) is None:
         return Finding("INCOMPLETE", says, "not known which driver this CUDA needs")
     if old:
         return Finding("FAIL", f"{says} is too old", cuda.way_out(driver.version, driver.gpu))
@@ -335,8 +334,7 @@ def _containers(facts: Facts, cluster: Cluster) -> Finding:
     has_pyxis, tools = facts.host.has_pyxis, facts.host.tools
     there = [name for name, is_there in (("pyxis", has_pyxis), ("apptainer", "apptainer" in tools)) if is_there]
     has = " and ".join(there) or "neither pyxis nor apptainer"
-    wanted = facts.declared.container
-    if wanted is None:
+    if (wanted := facts.declared.container) is None:
         return Finding("PASS", f"no container is declared; {has} here")
     if wanted.runtime == "pyxis" and has_pyxis is False:
         says = "the site file says pyxis, and srun has no --container-image"

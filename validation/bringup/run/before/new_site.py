@@ -32,8 +32,7 @@ def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
     assumed: list[str] = []
     partition = _partition(cluster, assumed)
     nodes = cluster.nodes_of([partition])
-    usual = most_common(nodes)
-    if usual is None:
+    if (usual := most_common(nodes)) is None:
         raise CannotStart(f"partition {partition.name} has no GPU: Slurm says Gres=(null) for {the_first(list(nodes))}")
     request = _request(usual, nodes, assumed)
     whole = "every job of a phase asks for whole nodes by itself (--exclusive)"
