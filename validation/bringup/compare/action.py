@@ -96,12 +96,8 @@ def _training_runs(folders: list[Path], profile: profiles.Profile | None) -> tup
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
             complain(f"left out: {absent.phase}: {absent.why}")
     chosen = [path for path in runs.folders if path not in runs.steps or PHASES[runs.steps[path].phase].is_training]
-    swept = {
-        path
-        for sweep in folders
-        if run_folders.is_of(sweep, results.SWEEP)
-        for path in run_folders.find([sweep]).folders
-    }
+    sweeps = [folder for folder in folders if run_folders.is_of(folder, results.SWEEP)]
+    swept = set(run_folders.find(sweeps).folders)
     unfinished = [folder for folder in chosen if folder in swept and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not finish; bringup explain says why")

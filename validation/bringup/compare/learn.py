@@ -68,11 +68,8 @@ def _of_run(gate: Gate, run: Run, profile: Profile, observations: Sequence[Obser
     """Read the gate's quantity on the planned subjects, at the declared size or else the largest one."""
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
-    observed = [
-        seen
-        for seen in observations
-        if seen.subject in planned and seen.value is not None and seen.quantity.partition("@")[0] == gate.id
-    ]
+    known = (seen for seen in observations if seen.subject in planned and seen.value is not None)
+    observed = [seen for seen in known if seen.quantity.partition("@")[0] == gate.id]
     sizes = {seen.quantity.partition("@")[2] for seen in observed}
     if sizes <= {""}:
         return RunObservations(run, observed, None)

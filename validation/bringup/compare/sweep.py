@@ -194,10 +194,8 @@ class _Work:
         return Launch(phase, name, started.folder, started.tell, *at).run()
 
     def _rows(self) -> list[SweepRow]:
-        variants = [
-            table.Variant(settings, self.trained[index], self.failures[index])
-            for index, settings in enumerate(self.sweep.variants)
-        ]
+        numbered = enumerate(self.sweep.variants)
+        variants = [table.Variant(settings, self.trained[n], self.failures[n]) for n, settings in numbered]
         return table.rows([each for each in variants if each.is_reached]) if variants[0].is_reached else []
 
     def _save(self) -> None:

@@ -126,11 +126,8 @@ def beside(judged: Judged) -> list[Judged]:
     tree = run_folders.tree_of(judged.folder, Path(phase.results))
     if not phase.is_training or tree is None:
         return []
-    alike = [
-        other.stem
-        for other in PHASES.values()
-        if other.strategy == "ddp" and other.min_nodes == phase.min_nodes and other is not phase and not phase.one_gpu
-    ]
+    others = (other for other in PHASES.values() if other.strategy == "ddp" and other is not phase)
+    alike = [other.stem for other in others if other.min_nodes == phase.min_nodes and not phase.one_gpu]
     name = judged.run.name.removeprefix(f"{phase.stem}-")
     folders = [results.folder_of(PHASES[stem], name, tree) for stem in (*READ_BESIDE, *alike)]
     return [each for folder in folders if (each := _judged_before(folder)) is not None]

@@ -244,11 +244,8 @@ class Tile(NamedTuple):
 
 def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[Tile]:
     """Make tiles. verdicts: of the report; those that failed are counted."""
-    failed = grouped(
-        (catalogue.question_of(catalogue.GATES[verdict.gate]), verdict.subject)
-        for verdict in verdicts
-        if verdict.outcome is Outcome.FAIL and verdict.gate in catalogue.GATES
-    )
+    bad = ((catalogue.GATES.get(each.gate), each.subject) for each in verdicts if each.outcome is Outcome.FAIL)
+    failed = grouped((catalogue.question_of(gate), subject) for gate, subject in bad if gate is not None)
     return [_tile(answer, failed.get(answer.question, [])) for answer in answers]
 
 

@@ -66,11 +66,8 @@ def facts(judged: Iterable[Judged]) -> list[Fact]:
 def table(run: Judged) -> list[tuple[str, str]]:
     """Return the facts of one run, a row for each topic; first what differs between the nodes."""
     known = {fact.what: fact for fact in facts([run])}
-    rows = [
-        (what, "; ".join([f"{fact.value} ({fact.scope})", *(f"{value}: {where}" for value, where in fact.others)]))
-        for what, fact in known.items()
-        if fact.others
-    ]
+    differ = [(fact, [f"{value}: {where}" for value, where in fact.others]) for fact in known.values() if fact.others]
+    rows = [(fact.what, "; ".join([f"{fact.value} ({fact.scope})", *others])) for fact, others in differ]
     for topic, of_topic in TABLE.topics.items():
         alike = [
             known[what].value if what == topic else f"{what}: {known[what].value}"

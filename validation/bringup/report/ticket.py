@@ -86,12 +86,9 @@ def _about(node: str, run: Judged) -> list[Verdict]:
 
 
 def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
-    return [
-        Finding(verdict, run, _quoted(node, run, verdict))
-        for run in of_node
-        for verdict in _about(node, run)
-        if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS
-    ]
+    bad = ((run, verdict) for run in of_node for verdict in _about(node, run) if verdict.outcome in _BAD)
+    own = ((run, verdict) for run, verdict in bad if verdict.kind not in _FOLLOWS)
+    return [Finding(verdict, run, _quoted(node, run, verdict)) for run, verdict in own]
 
 
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:

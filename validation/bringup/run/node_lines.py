@@ -106,12 +106,8 @@ def _resume(name: str, node: Node, used: Sequence[Judged], now: datetime) -> lis
     later = [run for run in used if run.run.opened_at[:16] > given.date[:16] and name in run.run.nodes]
     gates = [gate for gate in given.gates if gate in catalogue.GATES or gate.startswith(OF_SITE)]
     for gate in gates:
-        outcomes = {
-            verdict.outcome
-            for run in later
-            for verdict in run.verdicts.verdicts
-            if verdict.gate == gate and name in subjects.nodes_of(verdict.subject)
-        }
+        verdicts = [verdict for run in later for verdict in run.verdicts.verdicts if verdict.gate == gate]
+        outcomes = {verdict.outcome for verdict in verdicts if name in subjects.nodes_of(verdict.subject)}
         if not outcomes or not outcomes <= {Outcome.PASS, Outcome.WARN}:
             words = "was not asked there since" if not outcomes else "did not pass there since"
             return [f"# no line for {name}: it was drained by {given.by} for {gate}, which {words}"]

@@ -159,11 +159,8 @@ def lines(
     horizontal = Axis(min(xs), max(xs), _LEFT, width - _RIGHT, is_log)
     vertical = Axis(low, high, height - _BOTTOM, _TOP, is_log)
     shapes = _axes(horizontal, vertical, across, up, ticks or [(x, short(x)) for x in horizontal.ticks(least_tick)])
-    shapes += [
-        Line([(horizontal.at(moment), _TOP), (horizontal.at(moment), height - _BOTTOM)], f"moment {style}".strip())
-        for moment, style in moments
-        if min(xs) <= moment <= max(xs)
-    ]
+    upright = [(horizontal.at(moment), style) for moment, style in moments if min(xs) <= moment <= max(xs)]
+    shapes += [Line([(x, _TOP), (x, height - _BOTTOM)], f"moment {style}".strip()) for x, style in upright]
     named = list[tuple[str, str]]()
     for index, each in enumerate(series):
         colour = (index if each.colour is None else each.colour) % COLOURS

@@ -24,13 +24,8 @@ _OF_ALL = ("memory_gib", "memory_used_gib", "slowdowns")  # what loading a model
 
 def _words(rows: Mapping[str, list[monitor.Row]], steps: Mapping[str, list[float]]) -> dict[str, str]:
     columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
-    measured = grouped(
-        (subject, row)
-        for subject, samples in rows.items()
-        for row in samples
-        for begin, end in [steps.get(row["node"], (0.0, 0.0))]
-        if begin <= float(row["unix_s"]) <= end
-    )
+    each = ((subject, row, steps.get(row["node"], (0.0, 0.0))) for subject, of in rows.items() for row in of)
+    measured = grouped((subject, row) for subject, row, (begin, end) in each if begin <= float(row["unix_s"]) <= end)
     summaries = {column: _column(column, rows if column in _OF_ALL else measured) for column in columns}
     return {column: text for column, text in summaries.items() if text and column not in _NO_MEASURE}
 
