@@ -21,9 +21,9 @@ def mark(result: DrillResult) -> str:
     """Say in one word what came of it."""
     if not result.performed:
         return "NOT PERFORMED" if result.applicable else "NOT APPLICABLE"
-    found = {"MISSED": result.detected, "WRONG PLACE": result.right_subject, "WRONG CAUSE": result.right_cause}
-    found["FALSE ALARM"] = not result.false_alarms
-    return next((word for word, is_so in found.items() if not is_so), "FOUND")
+    needs = {"MISSED": result.detected, "WRONG PLACE": result.right_subject, "WRONG CAUSE": result.right_cause}
+    needs["FALSE ALARM"] = not result.false_alarms
+    return next((word for word, is_so in needs.items() if not is_so), "FOUND")
 
 
 def line(result: DrillResult) -> str:
