@@ -164,7 +164,9 @@ def _is_chosen(shown: str, partition: str | None) -> bool:
 
 
 def show_job(job_id: str, *, on_one_line: bool = False) -> str:
-    return ask("scontrol", *["--oneliner"] * on_one_line, "show", "job", job_id)
+    if on_one_line:
+        return ask("scontrol", "--oneliner", "show", "job", job_id)
+    return ask("scontrol", "show", "job", job_id)
 
 
 def show_partitions() -> str:
