@@ -150,8 +150,7 @@ def _done(arguments: argparse.Namespace) -> int:
 
 
 def _nobody_reads() -> int:
-    """End `bringup … | head -1` quietly, as a program that SIGPIPE ended. Never 1, which says that the cluster
-    failed."""
+    """End `bringup … | head -1` quietly, as a program that SIGPIPE ended: 1 would say that the cluster failed."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # what Python flushes at its end goes nowhere
@@ -183,8 +182,7 @@ class _Top(_Parser):
 
 
 def parser(for_scripts: bool = False, verbs: Iterable[str] = VERBS) -> _Top:
-    """Make the parser of these verbs. for_scripts: its --help lists the verbs that phase scripts call, and not those
-    for people."""
+    """Make the parser of these verbs. for_scripts: its --help lists those of phase scripts, not those for people."""
     top = _Top(prog="bringup", description=__doc__)
     top.add_argument("--version", action="store_true", help="show the version and exit")
     top.add_argument("--help-scripts", action="store_true", help="show the verbs that scripts call, and exit")

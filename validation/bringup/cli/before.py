@@ -8,6 +8,7 @@ from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import catalogue, own
 from bringup.kernel.plan.phases import PHASES
 from bringup.report import text
+from bringup.report.render import render
 from bringup.report.terminal import console
 from bringup.run import site as at_site
 from bringup.run.before import cluster, doctor, new_site
@@ -16,7 +17,7 @@ from bringup.verb import phase_called
 
 def do_doctor(arguments: argparse.Namespace) -> int:
     lines = doctor.look(arguments.profile)
-    console().print(doctor.screen(lines))
+    console().print(render("doctor.txt.j2", lines=lines))
     return doctor.exit_code(lines)
 
 
@@ -25,8 +26,7 @@ def do_site(arguments: argparse.Namespace) -> int:
         return _write_site(arguments.init)
     if arguments.phase is not None:
         phase_called(arguments.phase)
-    at = at_site.from_environment()
-    if at is None:
+    if (at := at_site.from_environment()) is None:
         raise UsageError("no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file")
     if arguments.export:
         print("\n".join(at_site.for_a_person(at, arguments.phase)))

@@ -15,8 +15,7 @@ from bringup.kernel import results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import UsageError
 from bringup.kernel.facts import hostlist
-from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan import rounds, subjects, variants
+from bringup.kernel.plan import profile, rounds, subjects, variants
 from bringup.kernel.records import Outcome
 from bringup.kernel.run_folder import RunFolder
 from bringup.run import nodes as choice
@@ -111,8 +110,7 @@ def do_nodes(arguments: argparse.Namespace) -> int:
     at = at_site.entered(arguments.phase)
     if at is not None and phase is not None:
         os.environ.update(at_site.for_submission(at, phase.stem, os.environ))  # with its time limit
-    assignments = choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)
-    print("\n".join(assignments))
+    print("\n".join(choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)))
     return 0
 
 
@@ -134,7 +132,7 @@ def do_workload(arguments: argparse.Namespace) -> int:
 
     allocated = os.environ.get("SLURM_JOB_NODELIST")
     nodes = hostlist.expand(allocated) if allocated else []
-    workload = auto_profile.profile(profiles.load(arguments.profile, strict=False), nodes).workload
+    workload = auto_profile.profile(profile.load(arguments.profile, strict=False), nodes).workload
     print(workload.arguments if workload is not None else "")
     return 0
 
@@ -151,7 +149,7 @@ def do_variants(arguments: argparse.Namespace) -> int:
 
 def do_ended(arguments: argparse.Namespace) -> int:
     """Exit code 0 also when a job did not end in time: then there is no evidence, and its gate says so."""
-    waiting.keep_ended_jobs(arguments.run, arguments.jobs)
+    waiting.keep_ended_jobs(arguments.run, [waiting.Awaited(*job) for job in arguments.jobs])
     return 0
 
 
@@ -159,21 +157,17 @@ def do_open(arguments: argparse.Namespace) -> int:
     from bringup.run import open as opening
 
     phase = phase_called(arguments.phase)
-    site = at_site.from_environment()
-    if site is not None:
+    if (site := at_site.from_environment()) is not None:
         at_site.refuse_missing(site.site, phase)
     opening.refuse_without_torch(phase, site)
     folder = opening.open_run(
         phase,
         nodes=hostlist.expand(arguments.nodes),
-        gpus_per_node=arguments.gpus_per_node,
-        ranks_per_node=arguments.ranks_per_node,
-        profile=profiles.load(arguments.profile),
+        profile=profile.load(arguments.profile),
         argv=[phase.script, *arguments.argv],
-        results=arguments.results,
         allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,
-        whole_nodes=arguments.whole_nodes,
         site=site,
+        **{name: getattr(arguments, name) for name in ("gpus_per_node", "ranks_per_node", "results", "whole_nodes")},
     )
     planned = " ".join(RunFolder(folder).run.planned)
     assignments = [f"RUN_DIR={shlex.quote(str(folder))}", f"PLANNED={shlex.quote(planned)}"]

@@ -6,27 +6,20 @@ from bringup.kernel.plan import profile as profiles
 from bringup.kernel.records import Outcome, worst
 from bringup.kernel.results import METRICS
 from bringup.report import write
-from bringup.run import playbook, train_here
-from bringup.run import site as at_site
+from bringup.run import playbook, site, train_here
 from bringup.verb import phases_called
 
 
 def do_run(arguments: argparse.Namespace) -> int:
     phases = [stem for name in arguments.phases for stem in phases_called(name)]  # before Slurm is asked anything
-    site = at_site.entered()
-    return playbook.run(
-        playbook.Request(
-            nodes=arguments.nodes,
-            nodelist=arguments.nodelist,
-            profile=profiles.load(arguments.profile),
-            profile_name=profiles.portable(arguments.profile),
-            phases=phases,
-            resume=arguments.resume,
-            strict=arguments.strict,
-            site=site,
-            dry_run=arguments.dry_run,
-        )
+    request = playbook.Request(
+        site=site.entered(),
+        profile=profiles.load(arguments.profile),
+        profile_name=profiles.portable(arguments.profile),
+        phases=phases,
+        **{name: getattr(arguments, name) for name in ("nodes", "nodelist", "resume", "strict", "dry_run")},
     )
+    return playbook.run(request)
 
 
 def do_train(arguments: argparse.Namespace) -> int:

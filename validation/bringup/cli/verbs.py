@@ -1,114 +1,81 @@
 """All verbs, in the order of --help: those of runs and of their reports, and those that each room brings."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bringup import registry
+from bringup import registry, verb
 from bringup.kernel.plan.phases import PHASES
-from bringup.verb import (
-    BEFORE,
-    FOR_SCRIPTS,
-    FORCE,
-    GPUS_PER_NODE,
-    JUDGE_WITH,
-    NAME_OR_PATH,
-    NODELIST,
-    NODES,
-    PROFILE,
-    READ,
-    RUN,
-    Known,
-    Verb,
-    arg,
-    flag,
-    natural,
-    node_called,
-    number,
-    optional,
-    output,
-    path,
-    resume,
-    runs,
-    verb,
-)
-
-if TYPE_CHECKING:
-    from bringup.run.waiting import Awaited
 
 
-def awaited(text: str) -> Awaited:
-    """Read a job to wait for. An empty job id: it was refused, and nothing is waited for."""
-    from bringup.run.waiting import Awaited
-
-    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)
-    if match is None:
+def awaited(text: str) -> tuple[str, str, float]:
+    """Read a job to wait for: file, job id, seconds. An empty job id: it was refused, and nothing is waited for."""
+    if (match := re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not FILE=JOBID[=SECONDS]")
-    return Awaited(match[1], match[2], float(match[3] or 90))
+    return match[1], match[2], float(match[3] or 90)
 
 
-_OWN: dict[str, dict[str, Verb]] = {
-    BEFORE: {
-        "doctor": verb(
+_OWN: dict[str, dict[str, verb.Verb]] = {
+    verb.BEFORE: {
+        "doctor": verb.verb(
             "what would stop a run, each with its cure; submits nothing",
-            NAME_OR_PATH,
+            verb.NAME_OR_PATH,
             description="One screen; every line that is not a PASS says what to do. "
             "Exit code: 0 a run can start, 1 a run will fail, 2 something could not be found out.",
             starts_scripts=True,
             example="bringup doctor",
         ),
-        "site": verb(
+        "site": verb.verb(
             "what the site file says; --init writes a first one",
-            arg("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)"),
-            flag("--export", "source <(bringup site --export)"),
-            optional(
+            verb.arg("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)"),
+            verb.flag("--export", "source <(bringup site --export)"),
+            verb.optional(
                 "--init", "NAME", "write a first one, as Slurm says: its name, or path (default: the cluster's name)"
             ),
             example="bringup site --init lab",
         ),
-        "gates": verb(
+        "gates": verb.verb(
             "all checks, and what a pass of each says",
-            flag("--json", "one JSON array instead of the table"),
-            path("--site", "only a site's own checks, of this file: is it right? Nothing is run"),
+            verb.flag("--json", "one JSON array instead of the table"),
+            verb.path("--site", "only a site's own checks, of this file: is it right? Nothing is run"),
             example="bringup gates",
         ),
-        "completion": verb(
+        "completion": verb.verb(
             "what completes verbs, phases and options in a shell",
-            arg("shell", choices=["bash", "zsh", "tcsh"], metavar="SHELL", help="bash, zsh or tcsh"),
+            verb.arg("shell", choices=["bash", "zsh", "tcsh"], metavar="SHELL", help="bash, zsh or tcsh"),
             example="source <(bringup completion bash)",
         ),
     },
-    RUN: {
-        "run": verb(
+    verb.RUN: {
+        "run": verb.verb(
             "all phases of the playbook, or some of them, with verdicts",
-            arg(
+            verb.arg(
                 "phases",
                 nargs="*",
                 metavar="PHASE",
                 help=f"default: all ({', '.join(PHASES)}). Also a phase's number (3), a strategy (fsdp), training",
             ),
-            number("--nodes", "NODES", "how many (default: all nodes of the default partition)"),
-            NODELIST,
-            NAME_OR_PATH,
-            resume("playbook", "continue an earlier playbook run: what passed is not repeated"),
-            flag("--strict", "stop at any fault; default: unhealthy nodes are excluded"),
-            flag("--dry-run", "print what would be submitted, where and for how long, and submit nothing"),
+            verb.number("--nodes", "NODES", "how many (default: all nodes of the default partition)"),
+            verb.NODELIST,
+            verb.NAME_OR_PATH,
+            verb.resume("playbook", "continue an earlier playbook run: what passed is not repeated"),
+            verb.flag("--strict", "stop at any fault; default: unhealthy nodes are excluded"),
+            verb.flag("--dry-run", "print what would be submitted, where and for how long, and submit nothing"),
             starts_scripts=True,
             example="bringup run discovery smoke --nodes 2",
         ),
-        "train": verb(
+        "train": verb.verb(
             "one training on this machine, without Slurm",
-            arg("strategy", choices=("single", "ddp", "fsdp", "hsdp"), help="hsdp: two launchers stand for two nodes"),
-            number("--ranks", "RANKS", "processes, each with a GPU of its own (default: every GPU here)"),
-            number(
+            verb.arg(
+                "strategy", choices=("single", "ddp", "fsdp", "hsdp"), help="hsdp: two launchers stand for two nodes"
+            ),
+            verb.number("--ranks", "RANKS", "processes, each with a GPU of its own (default: every GPU here)"),
+            verb.number(
                 "--resume-on", "RANKS", "then its second half again, from a checkpoint, on so many; losses must agree"
             ),
-            NAME_OR_PATH,
+            verb.NAME_OR_PATH,
             description="Planned, watched and judged as its job is. Further options go to the program: "
             "training/README.md. Exit code: 0 pass, 1 a gate failed, 2 we could not tell.",
             starts_scripts=True,
@@ -116,43 +83,45 @@ _OWN: dict[str, dict[str, Verb]] = {
             example="bringup train ddp --ranks 2 --steps 50",
         ),
     },
-    READ: {
-        "runs": verb(
-            "all runs: when, phases, nodes, verdict", number("--newest", "N", "how many", 20), example="bringup runs"
+    verb.READ: {
+        "runs": verb.verb(
+            "all runs: when, phases, nodes, verdict",
+            verb.number("--newest", "N", "how many", 20),
+            example="bringup runs",
         ),
-        "explain": verb(
+        "explain": verb.verb(
             "what went wrong: first causes, signs in logs, what to run",
-            runs("of a phase or of a whole playbook"),
-            JUDGE_WITH,
-            flag("--json", "one JSON array instead of the screen"),
+            verb.runs("of a phase or of a whole playbook"),
+            verb.JUDGE_WITH,
+            verb.flag("--json", "one JSON array instead of the screen"),
             example="bringup explain last",
         ),
-        "report": verb(
+        "report": verb.verb(
             "one HTML page, or document; JUnit, Prometheus, drain lines",
-            runs("a playbook, or runs"),
-            output("the page (default: report.html in the folder, when it is one; -: standard output)"),
-            path("--markdown", "also all phases in one document, the decision first (.md)"),
-            path("--zip", "also one file to send: the page with the evidence"),
-            path("--junit", "also JUnit XML, a test case per verdict"),
-            path("--prometheus", "also gauges for node_exporter's textfile collector (.prom)"),
-            FORCE,
-            JUDGE_WITH,
+            verb.runs("a playbook, or runs"),
+            verb.output("the page (default: report.html in the folder, when it is one; -: standard output)"),
+            verb.path("--markdown", "also all phases in one document, the decision first (.md)"),
+            verb.path("--zip", "also one file to send: the page with the evidence"),
+            verb.path("--junit", "also JUnit XML, a test case per verdict"),
+            verb.path("--prometheus", "also gauges for node_exporter's textfile collector (.prom)"),
+            verb.FORCE,
+            verb.JUDGE_WITH,
             example="bringup report last --zip send.zip",
         ),
-        "ticket": verb(
+        "ticket": verb.verb(
             "what a vendor asks for, of one node",
-            arg("node", metavar="NODE", type=node_called),
-            runs("a playbook, or runs"),
-            output("the ticket, in Markdown (default: standard output)"),
-            FORCE,
-            path("--folder", "the ticket, its evidence, and a script that collects what to attach", "FOLDER"),
+            verb.arg("node", metavar="NODE", type=verb.node_called),
+            verb.runs("a playbook, or runs"),
+            verb.output("the ticket, in Markdown (default: standard output)"),
+            verb.FORCE,
+            verb.path("--folder", "the ticket, its evidence, and a script that collects what to attach", "FOLDER"),
             example="bringup ticket n3 last -o n3.md",
         ),
-        "judge": verb(
+        "judge": verb.verb(
             "set verdicts again: today's gates, another profile, a copy",
-            runs("runs, or whole playbooks; needs no Slurm and no torch"),
-            JUDGE_WITH,
-            path(
+            verb.runs("runs, or whole playbooks; needs no Slurm and no torch"),
+            verb.JUDGE_WITH,
+            verb.path(
                 "--signers",
                 "whose signatures count, as ssh-keygen's allowed signers; what none of them signed is exit code 2 "
                 "(default: the site's allowed_signers; without any, signatures are not verified)",
@@ -160,69 +129,71 @@ _OWN: dict[str, dict[str, Verb]] = {
             example="bringup judge last --profile h100-8x400g",
         ),
     },
-    FOR_SCRIPTS: {
-        "nodes": verb(
+    verb.FOR_SCRIPTS: {
+        "nodes": verb.verb(
             "which nodes were requested, as assignments for the shell",
-            arg("--nodes", type=natural),
-            arg("--nodelist"),
-            flag("--sharing", "also: WHOLE_NODES=yes where no two jobs share a node"),
-            arg("--phase", help="as the site file has it for this one; its partition has to take its job"),
+            verb.arg("--nodes", type=verb.natural),
+            verb.arg("--nodelist"),
+            verb.flag("--sharing", "also: WHOLE_NODES=yes where no two jobs share a node"),
+            verb.arg("--phase", help="as the site file has it for this one; its partition has to take its job"),
         ),
-        "scales": verb(
+        "scales": verb.verb(
             "at which numbers of nodes collectives are run: a scale per line",
-            NODES,
-            GPUS_PER_NODE,
-            flag("--whole", "all"),
+            verb.NODES,
+            verb.GPUS_PER_NODE,
+            verb.flag("--whole", "all"),
         ),
-        "workload": verb("what the profile trains, as options; nothing: the default", PROFILE),
-        "variants": verb(
-            "which ways NCCL is told to go: variant, scale as `scales` says it, variables", NODES, GPUS_PER_NODE
+        "workload": verb.verb("what the profile trains, as options; nothing: the default", verb.PROFILE),
+        "variants": verb.verb(
+            "which ways NCCL is told to go: variant, scale as `scales` says it, variables",
+            verb.NODES,
+            verb.GPUS_PER_NODE,
         ),
-        "ended": verb(
+        "ended": verb.verb(
             "wait for jobs to end, and keep what Slurm says about them",
-            arg("run", type=Path),
-            arg("jobs", nargs="*", type=awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds"),
+            verb.arg("run", type=Path),
+            verb.arg("jobs", nargs="*", type=awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds"),
         ),
-        "pairs": verb(
+        "pairs": verb.verb(
             "which pairs of nodes to measure: a round per line",
-            arg("--nodes", default=""),
-            arg("--here", help="nodes that are there now; pairs with others are left out"),
-            flag("--files", "instead: the rounds of the file coherence, as coherence.py reads them"),
-            flag("--ring", "instead: every node with the one after it"),
-            arg("--again", type=Path, help="instead: the pairs of this run that should be measured once more"),
-            path("--next", "instead: the round that follows from what this run has measured so far", "RUN"),
+            verb.arg("--nodes", default=""),
+            verb.arg("--here", help="nodes that are there now; pairs with others are left out"),
+            verb.flag("--files", "instead: the rounds of the file coherence, as coherence.py reads them"),
+            verb.flag("--ring", "instead: every node with the one after it"),
+            verb.arg("--again", type=Path, help="instead: the pairs of this run that should be measured once more"),
+            verb.path("--next", "instead: the round that follows from what this run has measured so far", "RUN"),
         ),
-        "open": verb(
+        "open": verb.verb(
             "create a run folder with its plan; as assignments",
-            arg("phase"),
-            arg("--nodes", required=True, help="node list: n0,n1 or n[0-1]"),
-            arg(
+            verb.arg("phase"),
+            verb.arg("--nodes", required=True, help="node list: n0,n1 or n[0-1]"),
+            verb.arg(
                 "--allocated",
                 default=lambda: os.environ.get("SLURM_JOB_NODELIST"),
                 help="those of them that the steps run on (default: the job's, all without a job)",
             ),
-            GPUS_PER_NODE,
-            arg("--ranks-per-node", type=natural, help="default: one per GPU"),
-            flag("--whole-nodes", "the partition lets no two jobs share a node"),
-            PROFILE,
-            arg("--results", type=Path, help="folder of the runs (default: the phase's own)"),
-            arg(
+            verb.GPUS_PER_NODE,
+            verb.arg("--ranks-per-node", type=verb.natural, help="default: one per GPU"),
+            verb.flag("--whole-nodes", "the partition lets no two jobs share a node"),
+            verb.PROFILE,
+            verb.arg("--results", type=Path, help="folder of the runs (default: the phase's own)"),
+            verb.arg(
                 "--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded"
             ),
         ),
-        "close": verb(
+        "close": verb.verb(
             "close a run, judge it, write report.md",
-            arg("run", type=Path),
-            arg("--exit-code", type=int, required=True),
-            flag("--only", "close it; somebody else judges it"),
+            verb.arg("run", type=Path),
+            verb.arg("--exit-code", type=int, required=True),
+            verb.flag("--only", "close it; somebody else judges it"),
         ),
     },
 }
-_FILES = {BEFORE: "before", RUN: "running", READ: "reading", FOR_SCRIPTS: "for_scripts"}
-_DOCUMENTS = ("report", "ticket")  # of READ: reporting.py
+_FILES = {verb.BEFORE: "before", verb.RUN: "running", verb.READ: "reading", verb.FOR_SCRIPTS: "for_scripts"}
+_DOCUMENTS = ("report", "ticket")  # of verb.READ: reporting.py
 
 
-def _known() -> Iterator[tuple[str, Known]]:
+def _known() -> Iterator[tuple[str, verb.Known]]:
     """Yield each verb by its name, with what does it: do_NAME of a file here, or of action.py of its room."""
     tables = [(f"{room}.action", registry.called(f"{room}.verbs").VERBS) for room in registry.ROOMS]
     own = [(f"bringup.cli.{_FILES[group]}", {group: verbs}) for group, verbs in _OWN.items()]
@@ -230,7 +201,7 @@ def _known() -> Iterator[tuple[str, Known]]:
         for group, verbs in table.items():
             for name, declared in verbs.items():
                 of = "bringup.cli.reporting" if name in _DOCUMENTS else module
-                yield name, Known(declared, group, f"{of}:do_{name.replace('-', '_')}")
+                yield name, verb.Known(declared, group, f"{of}:do_{name.replace('-', '_')}")
 
 
-VERBS: Mapping[str, Known] = dict(_known())
+VERBS: Mapping[str, verb.Known] = dict(_known())

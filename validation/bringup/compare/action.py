@@ -12,7 +12,6 @@ from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES
-from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, as_json
 from bringup.readers import jobs as answers
 from bringup.report import advice as advice_text
@@ -36,10 +35,8 @@ def do_compare(arguments: argparse.Namespace) -> int:
         complain(f"no RUN was named: the newest trainings are {', '.join(folder.name for folder in folders)}")
     runs, varied = _training_runs(folders, profile)
     if len(runs) < 2:
-        raise UsageError(
-            "compare needs at least two training runs, or a playbook that has them; of scripts run one by one: "
-            "bringup compare training/results/run_*"
-        )
+        alone = "of scripts run one by one: bringup compare training/results/run_*"
+        raise UsageError(f"compare needs at least two training runs, or a playbook that has them; {alone}")
     compared = sidebyside.compare(runs, [*varied, *arguments.vary])
     if arguments.json:
         rows = [dict(zip(compared.header, row, strict=True)) for row in compared.cells]
@@ -91,7 +88,7 @@ def _exit_code(compared: sidebyside.SideBySide) -> int:
     return CANNOT_TELL if compared.not_judged or Outcome.INCOMPLETE in outcomes else 0
 
 
-def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:
+def _training_runs(folders: list[Path], profile: profiles.Profile | None) -> tuple[list[entries.Entry], list[str]]:
     """Return the runs to compare: of a playbook those that trained, of a sweep those that finished; those that are
     missing are printed. And the fields that sweeps vary."""
     runs = run_folders.find(folders)
@@ -99,12 +96,8 @@ def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[e
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
             complain(f"left out: {absent.phase}: {absent.why}")
     chosen = [path for path in runs.folders if path not in runs.steps or PHASES[runs.steps[path].phase].is_training]
-    swept = {
-        path
-        for sweep in folders
-        if run_folders.is_of(sweep, results.SWEEP)
-        for path in run_folders.find([sweep]).folders
-    }
+    sweeps = [folder for folder in folders if run_folders.is_of(folder, results.SWEEP)]
+    swept = set(run_folders.find(sweeps).folders)
     unfinished = [folder for folder in chosen if folder in swept and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
@@ -119,10 +112,8 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
     (later, _), (earlier, _) = _training_runs(named, profile), _training_runs(arguments.baseline, profile)
     for entry in [*earlier, *later]:
         if entry.not_judged is not None:
-            raise UsageError(
-                f"{entry.folder} is {entry.not_judged}, so it is not judged, and --baseline cannot say that it became "
-                "slower; without --baseline the runs are put side by side"
-            )
+            why = f"{entry.folder} is {entry.not_judged}, so it is not judged, and --baseline cannot say that it became"
+            raise UsageError(f"{why} slower; without --baseline the runs are put side by side")
     compared = regression.check(later, earlier)
     outcome = regression.overall(compared)
     if arguments.json:
@@ -142,8 +133,7 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         print(comparison.design)
         for change in comparison.environment:
             print(f"differs: {text.plain(change)}")
-        print(text.columns(*regression.table(comparison)))
-        print()
+        print(text.columns(*regression.table(comparison)), end="\n\n")
     print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
     return outcome.exit_code
 
@@ -181,8 +171,8 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
         jobs, unread = answers.ended_jobs(table)
         answer = replace(lemons.find(jobs), unread=unread)
         if answer.jobs == 0:
-            unreadable = f"{many(unread, 'row')} could not be read"
-            raise UsageError(f"no job that failed or completed is in the table; {unreadable}")
+            rows = f"{many(unread, 'row')} could not be read"
+            raise UsageError(f"no job that failed or completed is in the table; {rows}")
         return answer
     except (BringupError, OSError, UnicodeDecodeError) as error:
         complain(f"which nodes stood in failed jobs is not known: {error}")
@@ -194,10 +184,8 @@ def do_profile(arguments: argparse.Namespace) -> int:
     outputs.check([output])
     runs = run_folders.find(arguments.runs)
     if runs.absent:
-        raise RunError(
-            f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}; "
-            "a profile is made of runs that passed: name those"
-        )
+        why = f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}"
+        raise RunError(f"{why}; a profile is made of runs that passed: name those")
     profile = learn.measured([judge.judge_folder(folder) for folder in runs.folders], arguments.name)
     profiles.check(profile)
     outputs.write(output, profiles.dump(profile))

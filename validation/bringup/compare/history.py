@@ -12,8 +12,9 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from statistics import fmean, median
+from typing import NamedTuple
 
 from bringup.compare import noise
 from bringup.compare.lemons import Lemons
@@ -49,15 +50,13 @@ _BETTER = {"at_least": 1, "near_peers": 1, "at_most": -1}
 HEADER = ("measure", "where", "runs", "first", "median before", "newest", "unit", "change", "said")
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     opened_at: str
     run: str
     value: float
 
 
-@dataclass
-class Series:
+class Series(NamedTuple):
     measure: str
     where: str
     unit: str
@@ -71,8 +70,7 @@ class Series:
         return [median(values) for values in days.values()]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     series: Series
     usual: float | None  # median of the days before the newest ones
     change: float | None  # of the newest day, relative
@@ -105,7 +103,7 @@ def series(judged: Iterable[Judged]) -> list[Series]:
     for run in ordered:
         for key, empty, value in [*_of_gates(run), *_of_training(run)]:
             where = empty.where if is_one else f"{empty.where}, {run.run.of_cluster}"
-            known = found_series.setdefault((run.run.of_cluster, key), replace(empty, where=where))
+            known = found_series.setdefault((run.run.of_cluster, key), empty._replace(where=where))
             known.points.append(Point(run.run.opened_at, run.run.name, value))
     return list(found_series.values())
 
@@ -142,8 +140,7 @@ def finding_of(line: Series, confidence: float) -> Finding:
 
 
 def _is_lower(gains: Sequence[float], before: int, confidence: float) -> bool:
-    """Whether all but the first `before` days are low, and by chance that is rare: as rare as a false alarm may be,
-    though days before were low, too."""
+    """Whether all but the first `before` days are low, and that is as rare by chance as a false alarm may be."""
     usual, noisy = _usual(gains[:before], confidence)
     lowest = usual - _bound(noisy, before)
     frequent = (sum(gain < lowest for gain in gains[:before]) + 0.5) / (before + 1)
@@ -189,13 +186,11 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
 def as_json(findings: Sequence[Finding], nodes: Lemons | None = None) -> str:
     measures = [
         {
-            "measure": finding.series.measure,
-            "where": finding.series.where,
-            "unit": finding.series.unit,
+            **{name: getattr(finding.series, name) for name in ("measure", "where", "unit")},
             "said": finding.said,
             "change": finding.change,
             "median_before": finding.usual,
-            "points": [asdict(point) for point in finding.series.points],
+            "points": [point._asdict() for point in finding.series.points],
         }
         for finding in findings
     ]

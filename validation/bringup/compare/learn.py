@@ -9,13 +9,12 @@ entry says what was measured, its spread, by which runs, and when.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from bringup.kernel import judge
 from bringup.kernel.errors import RunError
 from bringup.kernel.facts.parser_result import is_number
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan.catalogue import GATES, of_phase
 from bringup.kernel.plan.expectation import MEASURED_HERE, SPEEDS, Expectation, size_bytes
 from bringup.kernel.plan.gate import Gate
@@ -29,9 +28,8 @@ ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two
 EQUALS = ("node", "rank", "pair", "link")  # subjects of one run that should be equally fast; scales and jobs are not
 
 
-def measured(judgements: Sequence[Judged], name: str) -> Profile:
-    """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises RunError,
-    NotComparable."""
+def measured(judgements: Sequence[judge.Judged], name: str) -> Profile:
+    """Make a profile with a number for each gate that takes one and was observed. Raises RunError, NotComparable."""
     refuse_copies((judged.folder, judged.run) for judged in judgements)
     run_folders.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
     expect: dict[str, Expectation] = {}
@@ -41,16 +39,13 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
     for judged in judgements:
         folder, run, profile = judged.folder, judged.run, judged.profile
         if profile.name != base.name:
-            raise RunError(
-                f"{folder}: judged against {profile.name}, {first.folder} against {base.name}; give runs of one profile"
-            )
+            other = f"{first.folder} against {base.name}"
+            raise RunError(f"{folder}: judged against {profile.name}, {other}; give runs of one profile")
         expect |= profile.expect
         bad = [verdict for verdict in judged.verdicts.verdicts if judge.is_fault_or_gap(verdict)]
         if bad:
-            raise RunError(
-                f"{folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
-                "a profile is made of runs that passed"
-            )
+            why = f"{bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts)"
+            raise RunError(f"{folder}: {why}; a profile is made of runs that passed")
         for gate in of_phase(run.phase):
             if gate.expect == "profile" and profile.reason_not_applicable(gate.id) is None:
                 runs_by_gate.setdefault(gate.id, []).append(_of_run(gate, run, profile, judged.observations))
@@ -61,8 +56,7 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
     return base.model_copy(update={"name": name, "extends": None, "expect": expect, "description": description})
 
 
-@dataclass(frozen=True)
-class RunObservations:
+class RunObservations(NamedTuple):
     """A gate's observations in one run. inside: spread of the repetitions inside the run (share; None: unknown)."""
 
     run: Run
@@ -74,11 +68,8 @@ def _of_run(gate: Gate, run: Run, profile: Profile, observations: Sequence[Obser
     """Read the gate's quantity on the planned subjects, at the declared size or else the largest one."""
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
-    observed = [
-        seen
-        for seen in observations
-        if seen.subject in planned and seen.value is not None and seen.quantity.partition("@")[0] == gate.id
-    ]
+    known = (seen for seen in observations if seen.subject in planned and seen.value is not None)
+    observed = [seen for seen in known if seen.quantity.partition("@")[0] == gate.id]
     sizes = {seen.quantity.partition("@")[2] for seen in observed}
     if sizes <= {""}:
         return RunObservations(run, observed, None)

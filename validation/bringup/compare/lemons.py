@@ -124,8 +124,7 @@ def _log_choose(several: int, of_them: int) -> float:
 
 
 def _exchangeable(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
-    """Of the jobs of one program on one day those after its first success; of these no two with a node in common: the
-    first counts, however it ended."""
+    """Of a program's jobs of one day those after its first success; of those with a node in common the first alone."""
     works = set[tuple[str, str, date]]()
     seen = set[tuple[tuple[str, str, date], str]]()
     first = []
@@ -150,10 +149,8 @@ def in_words(nodes: Lemons) -> str:
         for each in several
     ]
     unread = f"; {many(nodes.unread, 'row')} could not be read" if nodes.unread else ""
-    head = (
-        f"{many(nodes.nodes, 'node')} in {many(nodes.jobs, 'job')}, of which {nodes.failed} failed; "
-        f"{nodes.left_out} more ended otherwise, were before a success of the day, or followed on the node{unread}: "
-    )
+    head = f"{many(nodes.nodes, 'node')} in {many(nodes.jobs, 'job')}, of which {nodes.failed} failed; {nodes.left_out}"
+    head += f" more ended otherwise, were before a success of the day, or followed on the node{unread}: "
     names = ", ".join(each.node for each in nodes.named) or "no node"
     table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)
     return "\n".join([*([table, ""] if rows else []), f"{head}{names} stood in failed jobs more often than chance"])

@@ -23,7 +23,6 @@ where the noise arises: Kalibera and Jones, Rigorous Benchmarking in Reasonable 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
@@ -43,8 +42,7 @@ class Timed(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """How much the second side differs from the first, and what repeats."""
 
     unit: Literal["runs", "days"]  # whose spread is the noise
@@ -57,8 +55,7 @@ class Fit:
     between: float | None  # relative standard deviation of these days; None: one day
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A relative change (+0.05: 5 % more), and the bounds it lies in with the confidence that was requested."""
 
     change: float
@@ -105,8 +102,7 @@ _Days = dict[str, tuple[list[float], list[float]]]  # logarithms of both sides
 
 
 def fit(before: Sequence[Timed], after: Sequence[Timed], floor: float = 0.0) -> Fit | None:
-    """Fit both sides. None: days may differ by as much as the sides do. `floor`: relative standard deviation
-    below which the spread is not believed."""
+    """Fit both sides. None: days may differ by as much. floor: a smaller relative spread is not believed."""
     days: _Days = defaultdict(lambda: ([], []))
     times: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, runs in enumerate((before, after)):

@@ -7,8 +7,8 @@ judged. The spread inside the runs (noise.error_inside) is a lower bound on that
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
 from statistics import fmean, median
+from typing import NamedTuple
 
 from bringup.compare import noise
 from bringup.kernel.characters import many
@@ -22,8 +22,7 @@ _MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than th
 _OUTCOMES = {"REGRESSION": Outcome.FAIL, "DISAGREES": Outcome.FAIL, "cannot tell": Outcome.INCOMPLETE}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One measure of runs with the same arguments, in words."""
 
     measure: str
@@ -38,8 +37,7 @@ class Finding:
         return _OUTCOMES.get(self.conclusion, Outcome.PASS)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Runs with the same arguments on both sides."""
 
     title: str
@@ -57,20 +55,17 @@ def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
     refuse_repeated([*earlier, *later])
     for entry in [*earlier, *later]:
         if entry.metrics.resumed is not None:
-            raise NotComparable(
-                f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}: its window of steady steps "
-                "is another one; take runs that began at step 1"
-            )
+            resumed = f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}"
+            why = "its window of steady steps is another one; take runs that began at step 1"
+            raise NotComparable(f"{resumed}: {why}")
     groups: dict[str, tuple[list[Entry], list[Entry]]] = {}
     for entry in later:
         differing = [differing_fields(candidate.args, entry.args, ARGUMENTS["repeated"]) for candidate in earlier]
         like = [candidate for candidate, fields in zip(earlier, differing, strict=True) if not fields]
         if not like:
             nearest = min(range(len(earlier)), key=lambda index: len(differing[index]))
-            raise NotComparable(
-                f"{entry.folder.name} has no like run in the baseline; nearest is {earlier[nearest].folder.name}: "
-                f"{'; '.join(differing[nearest])}"
-            )
+            near = f"nearest is {earlier[nearest].folder.name}: {'; '.join(differing[nearest])}"
+            raise NotComparable(f"{entry.folder.name} has no like run in the baseline; {near}")
         groups.setdefault(like[0].folder.name, (like, []))[1].append(entry)
     # every comparison is one of several: the chance of a false alarm is shared by all of them
     confidence = noise.shared_confidence(sum(len(_recorded(*sides)) for sides in groups.values()))
@@ -85,10 +80,8 @@ def _recorded(before: Sequence[Entry], after: Sequence[Entry]) -> list[Measure]:
 def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float) -> Comparison:
     old, new = _surroundings("the baseline", before), _surroundings("the runs", after)
     args = after[0].args
-    title = (
-        f"{args.entrypoint}, {args.model}, {many(args.world_size, 'rank')} on {many(args.nodes, 'node')}: "
-        f"{many(len(after), 'run')} against {len(before)}"
-    )
+    where = f"{many(args.world_size, 'rank')} on {many(args.nodes, 'node')}"
+    title = f"{args.entrypoint}, {args.model}, {where}: {many(len(after), 'run')} against {len(before)}"
     findings = [_finding(measure, before, after, confidence) for measure in _recorded(before, after)]
     around = [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
     return Comparison(title, _design(before, after), around, [_loss(before, after), *findings])
@@ -103,17 +96,15 @@ def _surroundings(side: str, entries: Sequence[Entry]) -> dict[str, str]:
     for entry, known in zip(entries, several, strict=True):
         for name, value in known.items():
             if value != several[0][name]:
-                raise NotComparable(
-                    f"{side}: {name} {several[0][name]} in {entries[0].folder.name}, {value} in {entry.folder.name}: "
-                    "repetitions must be of one environment; compare them apart"
-                )
+                seen = f"{several[0][name]} in {entries[0].folder.name}, {value} in {entry.folder.name}"
+                why = "repetitions must be of one environment; compare them apart"
+                raise NotComparable(f"{side}: {name} {seen}: {why}")
     hosts = {host for entry in entries for host in entry.metrics.observed.hosts}
     return several[0] | {"nodes": ", ".join(sorted(hosts))}
 
 
 def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
-    """Losses are not a matter of noise: the same arguments and seed give the same trajectory, within the dtype's
-    tolerance."""
+    """No matter of noise: the same arguments and seed give the same trajectory, within the dtype's tolerance."""
     name = "loss, nats"
     args = after[0].args
     tolerance = LOSS_TOLERANCE_NATS.get(args.compute_dtype)
@@ -159,8 +150,7 @@ def difference(
     old, new = ([run._replace(value=max(run.value, measure.resolution)) for run in side] for side in (before, after))
     if {run.value for run in (*old, *new)} == {measure.resolution}:
         return "", "within noise", f"all below {measure.resolution:g} {measure.unit}"
-    fit = noise.fit(old, new, floor)
-    if fit is None:
+    if (fit := noise.fit(old, new, floor)) is None:
         change = median(run.value for run in new) / median(run.value for run in old) - 1
         return f"{change:+.1%}", "cannot tell", "a day may differ by as much"
     interval = noise.interval(fit, confidence)
@@ -180,8 +170,7 @@ def difference(
 def _design(before: Sequence[Entry], after: Sequence[Entry]) -> str:
     """Say what the dates of the runs allow, and by how much days and runs differ in speed."""
     old, new = _of_runs(TOKENS_PER_S, before), _of_runs(TOKENS_PER_S, after)
-    fit = noise.fit(old, new)
-    if fit is None:
+    if (fit := noise.fit(old, new)) is None:
         return f"cannot tell: {noise.why_nothing_fits(old, new)}"
     spreads = f"their speed differs by {fit.spread:.1%}"
     if fit.unit == "days":
@@ -202,7 +191,7 @@ def _shown(runs: Sequence[noise.Timed]) -> str:
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     header = ["measure", "baseline", "now", "change [bounds]", "verdict", "why"]
-    return header, [list(astuple(finding)) for finding in comparison.findings]
+    return header, [list(finding) for finding in comparison.findings]
 
 
 def overall(compared: Sequence[Comparison]) -> Outcome:

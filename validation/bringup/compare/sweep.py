@@ -14,10 +14,8 @@ from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, CannotStart, RecordError, RunError, UsageError
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES, Phase
-from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, read_record, worst, write_record, write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.report import run_folders, terminal, text
@@ -90,14 +88,11 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     """Run all that have not finished. Exit code: the worst outcome of its variants."""
     sweep = _read(folder)
     phase, profile = PHASES[sweep.phase], profiles.load(sweep.profile)
-    environment = at_site.for_submission(site, phase.stem, os.environ)
-    _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, environment)
+    _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, at_site.for_submission(site, phase.stem, os.environ))
     console = terminal.console()
     at = "" if site is None else f"; site {site.site.name}"
-    console.print(
-        f"bringup: {many(len(sweep.variants), 'variant')} x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}"
-        f"; profile {profile.name}{at}"
-    )
+    variants = f"{many(len(sweep.variants), 'variant')} x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}"
+    console.print(f"bringup: {variants}; profile {profile.name}{at}")
     (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)  # before a node looks for it (results.is_there)
     work = _Work(folder, sweep, phase, profile, site, gpus, console)
     with stoppable(console, f"bringup sweep --resume {text.shown_path(folder)}"):
@@ -124,8 +119,7 @@ def nodes_of(count: int | None, named: str | None, phase: Phase, environment: di
     partition = partitions.partition_of(phase, environment)
     nodes = slurm.patiently(partial(requested_nodes, count, named, partition), lambda words: None)
     names, gpus = list(nodes)[: phase.max_nodes], max(node.gpus for node in nodes.values())
-    lack = phase.lacks(len(names), gpus)
-    if lack is not None:
+    if (lack := phase.lacks(len(names), gpus)) is not None:
         raise CannotStart(f"{phase.stem} {lack}")
     return names, gpus
 
@@ -137,7 +131,7 @@ class _Work:
     folder: Path
     sweep: Sweep
     phase: Phase
-    profile: Profile
+    profile: profiles.Profile
     site: at_site.AtSite | None
     gpus: int
     console: Console
@@ -173,7 +167,7 @@ class _Work:
         self.console.print(f"{word:<10} {title}{speed}" + (f": {text.plain(why)}" if why else ""))
         self._save()
 
-    def _finished(self, started: Started) -> Judged | None:
+    def _finished(self, started: Started) -> judge.Judged | None:
         """Find a run that an earlier start of this sweep has finished; what it left running is waited for."""
         if not started.folder.is_dir():
             return None
@@ -188,7 +182,7 @@ class _Work:
             return None
         return judged
 
-    def _submit(self, started: Started, settings: plan.Settings) -> Judged:
+    def _submit(self, started: Started, settings: plan.Settings) -> judge.Judged:
         phase, again = started.phase, len(runs.attempts(started.phase, started.name))
         options = " ".join(plan.options(self.sweep.options, settings))
         environment = os.environ | {"BRINGUP_PROFILE": self.sweep.profile, "BRINGUP_TRAIN_ARGS": options}
@@ -200,10 +194,8 @@ class _Work:
         return Launch(phase, name, started.folder, started.tell, *at).run()
 
     def _rows(self) -> list[SweepRow]:
-        variants = [
-            table.Variant(settings, self.trained[index], self.failures[index])
-            for index, settings in enumerate(self.sweep.variants)
-        ]
+        numbered = enumerate(self.sweep.variants)
+        variants = [table.Variant(settings, self.trained[n], self.failures[n]) for n, settings in numbered]
         return table.rows([each for each in variants if each.is_reached]) if variants[0].is_reached else []
 
     def _save(self) -> None:
@@ -213,14 +205,14 @@ class _Work:
     def conclude(self) -> int:
         self._save()
         rows = self.sweep.rows
-        columns = text.columns(*table.table(rows))
+        header, cells = table.table(rows)
         failed = [f"{text.MARK[row.outcome]} {row.label}: {text.plain(row.failed)}" for row in rows if row.failed]
-        self.console.print("\n".join(["", columns, "", *failed]), highlight=False)
-        write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
+        self.console.print("\n".join(["", text.columns(header, cells), "", *failed]), highlight=False)
+        report = render("sweep.md.j2", sweep=self.sweep, header=header, rows=cells)
+        write_text(self.folder / "report.md", report, replace=True)
         outcome = worst([row.outcome for row in rows])
-        words = _curve(rows) or _fastest(rows)
         shown = text.shown_path(self.folder)
-        self.console.print(f"\n{text.MARK[outcome]}: {words}\nreport: {shown}/report.md")
+        self.console.print(f"\n{text.MARK[outcome]}: {_in_words(rows)}\nreport: {shown}/report.md")
         if self.sweep.repeat == 1 and len(rows) > 1:
             self.console.print("one run per variant: the spread between runs is not known; --repeat 5 tells most")
         if outcome is not Outcome.PASS:
@@ -228,19 +220,16 @@ class _Work:
         return outcome.exit_code
 
 
-def _fastest(rows: list[SweepRow]) -> str:
+def _in_words(rows: list[SweepRow]) -> str:
+    """Say how it scales, where the number of nodes varies; else which variant is the fastest."""
+    if points := [f"{row.efficiency:.1%} at {row.label}" for row in rows if row.efficiency is not None]:
+        return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}"
     faster = [row for row in rows if row.against_base == "faster"]
-    if not faster:
-        return "no variant was shown to be faster than the base"
-    return f"fastest: {max(faster, key=lambda row: row.change or 0).label}"
+    best = max(faster, key=lambda row: row.change or 0, default=None)
+    return "no variant was shown to be faster than the base" if best is None else f"fastest: {best.label}"
 
 
-def _curve(rows: list[SweepRow]) -> str:
-    points = [f"{row.efficiency:.1%} at {row.label}" for row in rows if row.efficiency is not None]
-    return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}" if points else ""
-
-
-def assessed(judged: Judged, settings: plan.Settings) -> tuple[entries.Entry | None, Outcome, str | None]:
+def assessed(judged: judge.Judged, settings: plan.Settings) -> tuple[entries.Entry | None, Outcome, str | None]:
     """Return (its numbers, outcome, why it did not pass). Gates about speed decide nothing here: a variant may be slow.
     Nor do open ones, if it has numbers: a variant has no run on one GPU to be compared with."""
     verdicts = judged.verdicts.verdicts
@@ -255,9 +244,3 @@ def assessed(judged: Judged, settings: plan.Settings) -> tuple[entries.Entry | N
         return entry, Outcome.FAIL, " ".join(text.sentence(failed[0]).split())
     other = table.not_applied(settings, entry)
     return entry, Outcome.PASS if other is None else Outcome.INCOMPLETE, other
-
-
-def markdown(sweep: Sweep) -> str:
-    """Write the table, with what it is about."""
-    header, rows = table.table(sweep.rows)
-    return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)

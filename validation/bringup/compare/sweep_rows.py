@@ -6,9 +6,8 @@ inside the runs explain is noise, and a larger one tells nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bringup.compare import noise
 from bringup.kernel.plan.phases import NODES
@@ -22,8 +21,7 @@ from bringup.training.records import variant_of
 Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """What is known of one variant: its runs that finished, and why others did not."""
 
     settings: Settings

@@ -2,37 +2,31 @@
 
 import argparse
 
-from bringup.drill import catalogue as drills
-from bringup.drill import everywhere, suite
-from bringup.drill import result as drill_result
+from bringup.drill import catalogue, everywhere, result, suite
 from bringup.kernel.errors import UsageError
-from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan import profile_text
-from bringup.run import auto_profile
-from bringup.run import site as at_site
+from bringup.kernel.plan import profile, profile_text
+from bringup.run import auto_profile, site
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
     if arguments.anywhere and (arguments.checks is not None or arguments.everywhere):
         option = "--everywhere" if arguments.checks is None else "--checks"
         raise UsageError(f"{option} runs on local clusters: without --anywhere")
-    on_local = drills.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
+    on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
     on_local = everywhere.everywhere(on_local) if arguments.everywhere else on_local
     ids = [drill.id for drill in on_local]
-    unknown = [name for name in arguments.only if name not in ids]
-    if unknown:
+    if unknown := [name for name in arguments.only if name not in ids]:
         near = profile_text.meant(unknown[0], ids)
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
+    known = catalogue.DECLARED.values() if arguments.anywhere and not arguments.list else on_local
+    chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.list:
-        chosen = [drill for drill in on_local if not arguments.only or drill.id in arguments.only]
-        print(drill_result.listed(chosen))
+        print(result.listed(chosen))
         return 0
     if arguments.anywhere:
-        at_site.entered()
+        site.entered()
     if arguments.resume is not None and arguments.only:
         raise UsageError("--resume goes on with what was planned: without --only")
-    known = drills.DECLARED.values() if arguments.anywhere else on_local
-    chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]
     request = suite.Request(
@@ -40,7 +34,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
         anywhere=arguments.anywhere,
         everywhere=arguments.everywhere,
         # a run that is continued knows what it had planned
-        profile=auto_profile.profile(profiles.load(arguments.profile), []) if arguments.anywhere else None,
+        profile=auto_profile.profile(profile.load(arguments.profile), []) if arguments.anywhere else None,
         resume=arguments.resume,
     )
     return suite.run(request)

@@ -25,8 +25,7 @@ from bringup.kernel.records import Outcome, Record, Value
 
 
 def _words(command: Any) -> Any:
-    """Split `off n1` into its words, as a shell does. {`on n1 bash -c`: script}: the script, or what a list holds, is
-    taken as it is."""
+    """Split `off n1` into its words, as a shell does. Of {`on n1 bash -c`: script} the script, or list, stays whole."""
     if isinstance(command, str):
         return tuple(shlex.split(command))
     if isinstance(command, dict) and len(command) == 1:
@@ -97,8 +96,7 @@ class Drill(Record):
         return self._filled(lambda text: text.replace("{size}", f"{size:g}"), fields, sizes=None)
 
     def placed(self, names: Sequence[str], gpus: int) -> Drill:
-        """Return the drill with its places filled in, in its own size. names: nodes, at least as many as the shape has;
-        gpus: in each node."""
+        """Fill in the places of the drill, in its own size. names: nodes, enough for the shape. gpus: of a node."""
         if self.sizes is not None:
             return self.of_size(self.sizes.of[0]).placed(names, gpus)
 
@@ -106,7 +104,8 @@ class Drill(Record):
             return _PLACE.sub(lambda match: _at_place(match, self.shape, names, gpus), declared)
 
         fields = ("subject", "says", "environment", "tamper", "also", "consequences", "silent")
-        return self._filled(text, fields, value=_counted(self.value, text))
+        is_place = isinstance(self.value, str) and _PLACE.fullmatch(self.value)
+        return self._filled(text, fields, value=int(text(str(self.value))) if is_place else self.value)
 
     @property
     def at_home(self) -> Drill:
@@ -133,10 +132,6 @@ def _at_place(match: re.Match[str], shape: Shape, names: Sequence[str], gpus: in
         node, place = divmod(int(match["rank"]), shape.gpus_per_node)
         return str(node * gpus + min(place, gpus - 1))
     return str(gpus + int(match["less"] or 0))
-
-
-def _counted(value: Value | None, text: Callable[[str], str]) -> Value | None:
-    return int(text(value)) if isinstance(value, str) and _PLACE.fullmatch(value) else value
 
 
 class _File(Record):

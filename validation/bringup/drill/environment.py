@@ -31,10 +31,8 @@ PHASE_LIMIT_S = 420
 RECOVERY_S = 20  # a cluster that a drill left broken for longer is replaced: a new one takes a second or two
 POLL_S = 0.1
 
-
 INTERRUPTED = threading.Event()
 _PHASES: set[subprocess.Popen[str]] = set()
-
 
 Ended = subprocess.CompletedProcess[str]
 
@@ -62,20 +60,9 @@ class Environment(ABC):
     def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
         """Execute a command of the login host. how: as of `execute`."""
 
-    def bringup(
-        self,
-        *arguments: str,
-        environment: Mapping[str, str],
-        meanwhile: Callable[[], None] | None = None,
-        phases: int = 1,
-    ) -> Ended:
-        return self.execute(
-            *(sys.executable, "-m", "bringup", *arguments),
-            environment=environment,
-            limit_s=self.PATIENCE * phases * PHASE_LIMIT_S,
-            meanwhile=meanwhile,
-            phase=True,
-        )
+    def bringup(self, *arguments: str, phases: int = 1, **how: Any) -> Ended:
+        words, limit_s = (sys.executable, "-m", "bringup", *arguments), self.PATIENCE * phases * PHASE_LIMIT_S
+        return self.execute(*words, limit_s=limit_s, phase=True, **how)
 
 
 def execute(
@@ -248,9 +235,7 @@ class Here(Environment):
 def keep(name: str, stems: tuple[str, ...], place: Path) -> None:
     """Move what a run left among the results to the drill's own folder: nobody takes it for a run of the cluster."""
     kept = {REPOSITORY / runs.PLAYBOOKS / name: place / "playbook"}
-    for stem in stems:
-        for folder in runs.attempts(PHASES[stem], name):
-            kept[folder] = place / folder.name
+    kept |= {folder: place / folder.name for stem in stems for folder in runs.attempts(PHASES[stem], name)}
     for source, target in kept.items():
         if source.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)

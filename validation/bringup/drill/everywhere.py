@@ -63,11 +63,10 @@ def totals(done: DrillReport) -> str:
 
 def markdown(done: DrillReport) -> str:
     performed = [result for result in done.results if result.performed]
-    by_gate = grouped((gates[0], result.drill) for result in performed if (gates := noticing(result)))
     return render(
         "everywhere.md.j2",
         commit=(done.git_commit or "unknown")[:12],
         totals=totals(done),
         unnoticed=[result for result in performed if not noticing(result)],
-        by_gate=by_gate,
+        by_gate=grouped((gates[0], result.drill) for result in performed if (gates := noticing(result))),
     )

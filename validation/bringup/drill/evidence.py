@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.drill.catalogue import DECLARED
 from bringup.kernel.answers import NO_FAULT
@@ -20,8 +20,7 @@ DAYS = 90  # that may lie between a drill and the runs beside it: a cluster chan
 NAMED = 3  # drills
 
 
-@dataclass(frozen=True)
-class Drilled:
+class Drilled(NamedTuple):
     """What drills found, and the runs in which they found it. runs: drill -> its run, judged again."""
 
     report: DrillReport

@@ -15,8 +15,7 @@ from typing import Any
 from bringup.drill import environment as environments
 from bringup.drill.catalogue import Command, Drill
 from bringup.drill.environment import Ended, Environment, last_word
-from bringup.kernel import judge
-from bringup.kernel import results as runs
+from bringup.kernel import judge, results
 from bringup.kernel.errors import DrillError, RecordError, RunError
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.plan.phases import PHASES
@@ -24,13 +23,14 @@ from bringup.kernel.records import Outcome, Value, Verdict, Verdicts, read_recor
 from bringup.report import text as report
 from bringup.report import view
 from bringup.report.campaigns import DrillResult
+from bringup.run.launch import newest_attempt
 
 _ONE_AT_A_TIME = threading.Lock()
 
 Pair = tuple[str, str]  # gate, subject
 
 REFERENCE = "run_1gpu"
-INJECTED = runs.REPOSITORY / "training/injected"
+INJECTED = results.REPOSITORY / "training/injected"
 BEGINS_WITHIN_S = 120
 
 
@@ -47,14 +47,16 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         else:
             reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
             in_place, done = _run_with_fault(drill, cluster, run_name, reference)
-            evidence = _last_attempt(drill.phase, run_name)
+            if (newest := newest_attempt(PHASES[drill.phase], run_name)) is None:
+                raise DrillError(f"{drill.phase} left no run called {run_name}")
+            evidence = newest
         judged = judge.judge_folder(evidence).verdicts
         written: Verdicts | None = None  # none that can be read
         with contextlib.suppress(RecordError):
-            written = read_record(evidence / runs.VERDICTS, Verdicts)
+            written = read_record(evidence / results.VERDICTS, Verdicts)
         detected_s = time.monotonic() - in_place
     except (DrillError, RunError, RecordError, OSError) as error:
-        return not_performed(drill, str(error), seconds=_since(begun))
+        return not_performed(drill, str(error), seconds=round(time.monotonic() - begun, 1))
     finally:
         environments.keep(run_name, (drill.phase,), folder)
     detected, right_subject, right_cause, observed = compare(drill, judged, written, done.stdout)
@@ -66,7 +68,7 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         right_cause=right_cause,
         observed=observed,
         seconds_to_detect=round(detected_s, 1),
-        seconds=_since(begun),
+        seconds=round(time.monotonic() - begun, 1),
         false_alarms=false_alarms(drill, judged.verdicts, before),
         evidence=f"{place.name}/{drill.id}/{evidence.name}",
     )
@@ -102,13 +104,6 @@ def _injected(drill: Drill) -> dict[str, str]:
     return {"PYTHONPATH": ":".join(filter(None, (str(INJECTED), os.environ.get("PYTHONPATH"))))}
 
 
-def _last_attempt(stem: str, run_name: str) -> Path:
-    attempts = runs.attempts(PHASES[stem], run_name)
-    if not attempts:
-        raise DrillError(f"{stem} left no run called {run_name}")
-    return attempts[-1]
-
-
 def _named(drill: Drill, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     return tuple(tuple(word.replace("{phase}", drill.phase) for word in command) for command in commands)
 
@@ -125,7 +120,7 @@ def _undo(drill: Drill, cluster: Environment) -> None:
 def _wait_for_moment(drill: Drill, run_name: str) -> None:
     """Wait for the file that the drill names: faults are made at a defined moment."""
     deadline = time.monotonic() + BEGINS_WITHIN_S
-    while not any(runs.is_there(folder, drill.when) for folder in runs.attempts(PHASES[drill.phase], run_name)):
+    while not any(results.is_there(folder, drill.when) for folder in results.attempts(PHASES[drill.phase], run_name)):
         if time.monotonic() > deadline:
             raise DrillError(f"{drill.phase} left no {drill.when} in {BEGINS_WITHIN_S} s")
         environments.pause()
@@ -144,15 +139,15 @@ def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) ->
 def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
     """Make the run when first needed; all drills of one shape share it."""
     run_name = f"{name}-healthy-{drill.shape.nodes}-{number}"
-    folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
+    folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / results.folder_of(PHASES[stem], run_name).name
     with _ONE_AT_A_TIME:
-        if not (folder / runs.CLOSED).exists():
+        if not (folder / results.CLOSED).exists():
             environment = {"BRINGUP_RUN_NAME": run_name}
             try:
                 done = cluster.bringup("run", stem, *_chosen(cluster, drill), environment=environment)
             finally:
                 environments.keep(run_name, (stem,), folder.parent)
-            if not (folder / runs.CLOSED).exists():
+            if not (folder / results.CLOSED).exists():
                 raise DrillError(f"no healthy {stem} to begin with: {last_word(done)}")
     bad = [_in_words(v) for v in judge.judge_folder(folder).verdicts.verdicts if not v.outcome.is_quiet]
     if bad and cluster.is_well:
@@ -188,8 +183,7 @@ def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: 
     )
     if done.returncode != 0:
         raise DrillError(f"tampering ended with {done.returncode}: {last_word(done)}")
-    in_place = time.monotonic()
-    return in_place, cluster.bringup("judge", str(copy), environment={}), copy
+    return time.monotonic(), cluster.bringup("judge", str(copy), environment={}), copy
 
 
 def compare(
@@ -209,8 +203,7 @@ def compare(
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in judged.verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
-    verdict_hit = hits.get(drill.subject)
-    if verdict_hit is None:
+    if (verdict_hit := hits.get(drill.subject)) is None:
         return detected, False, False, None
     right_subject = all(outcomes.get(pair) is drill.outcome for pair in declared) and all(
         subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits
@@ -277,7 +270,3 @@ def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: f
 def _result(drill: Drill, **became: Any) -> DrillResult:
     declared = {name: getattr(drill, name) for name in ("fault", "phase", "gate", "subject", "outcome")}
     return DrillResult(drill=drill.id, **declared, **became)
-
-
-def _since(begun: float) -> float:
-    return round(time.monotonic() - begun, 1)

@@ -21,13 +21,9 @@ def mark(result: DrillResult) -> str:
     """Say in one word what came of it."""
     if not result.performed:
         return "NOT PERFORMED" if result.applicable else "NOT APPLICABLE"
-    if not result.detected:
-        return "MISSED"
-    if not result.right_subject:
-        return "WRONG PLACE"
-    if not result.right_cause:
-        return "WRONG CAUSE"
-    return "FALSE ALARM" if result.false_alarms else "FOUND"
+    needs = {"MISSED": result.detected, "WRONG PLACE": result.right_subject, "WRONG CAUSE": result.right_cause}
+    needs["FALSE ALARM"] = not result.false_alarms
+    return next((word for word, is_so in needs.items() if not is_so), "FOUND")
 
 
 def line(result: DrillResult) -> str:
@@ -54,8 +50,7 @@ def totals(done: DrillReport) -> str:
         f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
         f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere",
     ]
-    times = [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]
-    if times:
+    if times := [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]:
         sentences.append(f"median {statistics.median(times):.0f} s to detect")
     numbers = {
         "not performed": sum(not r.performed and r.applicable for r in done.results),

@@ -9,13 +9,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 
 from bringup.drill import catalogue as drills
-from bringup.drill import environment as environments
-from bringup.drill import everywhere, perform, result
+from bringup.drill import environment, everywhere, perform, result
 from bringup.drill.catalogue import Drill, Shape
 from bringup.drill.environment import Here, LocalCluster
 from bringup.kernel import results as paths
@@ -30,19 +29,16 @@ from bringup.report import terminal
 from bringup.report import text as report
 from bringup.report.campaigns import DrillReport, DrillResult
 from bringup.run import open as opening
-from bringup.run import site_file as sites
-from bringup.run import slurm
+from bringup.run import site_file, slurm
 from bringup.run.launch import progress
-from bringup.run.site_file import Site
 
-DRILLS = environments.RESULTS / "drill"
+DRILLS = environment.RESULTS / "drill"
 Ended = queue.Queue[tuple[DrillResult, str | None] | Exception | None]
 """What lanes tell: a result, and what the drill left so that the cluster was replaced; an error; None: a lane ended."""
 LEFT_TO_ITS_LANE = 4  # drills; see taken()
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     drills: Sequence[Drill]
     anywhere: bool = False
     everywhere: bool = False  # the drills alter all nodes
@@ -55,13 +51,12 @@ class Request:
 
 
 def of_site(checks: Path) -> list[Drill]:
-    """Return drills of a site's own checks. Its file is copied to where all hosts of a local cluster see it, beside a
-    site file that says nothing else. Raises FileError."""
+    """Return drills of a site's own checks, copied with a site file to where all hosts see them. Raises FileError."""
     gates, folder = own.read(checks), DRILLS / "own-checks"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "checks.yaml", checks.read_text(encoding="utf-8"), replace=True)
-    site = Site(schema_version=1, name="own-checks", checks=str(folder / "checks.yaml"))
-    write_text(folder / "own-checks.site.yaml", sites.dump(site), replace=True)
+    site = site_file.Site(schema_version=1, name="own-checks", checks=str(folder / "checks.yaml"))
+    write_text(folder / "own-checks.site.yaml", site_file.dump(site), replace=True)
     where = {"BRINGUP_SITE": str(folder / "own-checks.site.yaml")}
     at_home = [drill.at_home for drill in drills.read(checks, gates)]
     return [drill.model_copy(update={"environment": drill.environment | where}) for drill in at_home]
@@ -124,9 +119,8 @@ def in_order(drills: Sequence[Drill]) -> list[Drill]:
     """Put those of one shape together; in the order of the phases inside."""
 
     def place(drill: Drill) -> tuple[bool, str, int, int, int]:
-        shape = drill.shape
-        kind = shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node
-        return *kind, list(PHASES).index(drill.phase)
+        shape, phase = drill.shape, list(PHASES).index(drill.phase)
+        return shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node, phase
 
     return sorted(drills, key=place)
 
@@ -151,8 +145,7 @@ class _Clusters:
 
 
 def local_clusters(folder: Path, lane: str) -> closing[_Clusters]:
-    """Yield clusters of a lane. In /tmp by name: a deeper folder would be too long for munge's socket. Named after the
-    run: --resume ends what is left."""
+    """Yield clusters of a lane, in /tmp: a deeper folder is too long for munge. --resume finds them by this name."""
     return closing(_Clusters(Path("/tmp") / f"bringup-drill-{folder.name}-{lane}"))
 
 
@@ -184,7 +177,7 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
                         console.print(f"{'':<14} a new cluster after {performed.drill}: {report.plain(broken)}")
                     yield performed
         except BaseException:
-            environments.interrupt()
+            environment.interrupt()
             raise
         finally:
             for lane in lanes:
@@ -219,10 +212,10 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, ended: Ended, tell: 
                     cluster = clusters.of(drill.shape)
                     broken = cluster.heal()  # whatever came before
                     performed = perform.perform(drill, cluster, folder, name=folder.name)
-                    broken = (None if environments.INTERRUPTED.is_set() else cluster.heal()) or broken
+                    broken = (None if environment.INTERRUPTED.is_set() else cluster.heal()) or broken
                 except DrillError as error:
                     performed = perform.not_performed(drill, str(error))
-                if environments.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
+                if environment.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
                     break
                 ended.put((performed, broken))
     except Exception as error:  # noqa: BLE001  # raised again by the thread that waits for this one
@@ -251,8 +244,7 @@ def _anywhere(
     usable = tuple(nodes)
     for drill in drills:
         gpus = min(nodes[name].gpus for name in usable[: drill.shape.nodes])
-        reason = why_not(drill, request.profile, len(usable), gpus)
-        if reason is not None:
+        if (reason := why_not(drill, request.profile, len(usable), gpus)) is not None:
             yield perform.not_performed(drill.at_home, reason, applicable=False)
             continue
         with progress(console, drill.id) as tell:
@@ -270,8 +262,7 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
     names_a_rank = any("{rank" in text for text in (drill.subject, *drill.environment.values()))
     if gpus < 2 <= drill.shape.gpus_per_node and names_a_rank:
         return f"it tells two ranks of one node apart, and the nodes have {gpus} GPU"
-    excluded = profile.reason_not_applicable(drill.gate)
-    if excluded is not None:
+    if (excluded := profile.reason_not_applicable(drill.gate)) is not None:
         return f"profile {profile.name}: {drill.gate} is not applicable: {excluded}"
     if GATES[drill.gate].expect == "profile" and drill.gate not in profile.expect:
         return f"profile {profile.name} declares no {drill.gate}"

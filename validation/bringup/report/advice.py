@@ -13,39 +13,31 @@ WORDS = {"gathered": "copies to compute with", "reduction": "gradients on their 
 VISIBLE = 0.001  # of the peak: a part that is less for every strategy has no line
 
 
-def _parameters(number: int) -> str:
-    return f"{number / 1e9:.2f} billion" if number >= 1e8 else f"{number / 1e6:.2f} million"
-
-
 def screen(advice: Advice) -> str:
-    strategies = advice.strategies
+    strategies, count = advice.strategies, advice.parameters
     parts = {
         part: WORDS.get(part, part)
         for part in strategies[0].peak_parts_gib
         if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in strategies)
     }
+    # steps between saves are those of the advised strategy, if nothing overlaps
+    step_s = next((strategy.step_s for strategy in strategies if strategy.strategy == advice.use), None)
+    every = advice.checkpoints
     beside = max(1, ((terminal_width() or 1000) - 30) // 10)  # strategies in the columns of a terminal
     return render(
         "advice.txt.j2",
         advice=advice,
         groups=[strategies[first : first + beside] for first in range(0, len(strategies), beside)],
         names=NAMES,
-        parameters=_parameters(advice.parameters),
+        parameters=f"{count / 1e9:.2f} billion" if count >= 1e8 else f"{count / 1e6:.2f} million",
         parts=parts,
         gib=partial(_rounded, digits=1, least=0.1),
         gigabytes=partial(_rounded, digits=2, least=0.01),
         number=_number,
         sources=_distinct(strategies, lambda strategy: strategy.sources),
         unknown=_distinct(strategies, lambda strategy: strategy.unknown),
-        steps=_steps_between_saves(advice),
+        steps=None if every is None or step_s is None else max(1, round(every.interval_s / step_s[1])),
     )
-
-
-def _steps_between_saves(advice: Advice) -> int | None:
-    """Return how many steps lie between saves with the advised strategy, if nothing overlaps. At least 1."""
-    step_s = next((strategy.step_s for strategy in advice.strategies if strategy.strategy == advice.use), None)
-    every = advice.checkpoints
-    return None if every is None or step_s is None else max(1, round(every.interval_s / step_s[1]))
 
 
 def _rounded(value: float, digits: int, least: float) -> str:

@@ -62,9 +62,6 @@ def _files(judged: Judged) -> Iterator[str]:
     for name in files.below(judged.folder).files:
         is_ours = name.partition("/")[0] in _PACKED and name.isprintable() and "\\" not in name
         came_later = closed is not None and name.startswith("raw/") and name not in closed.files
-        if is_ours and not came_later and not _lists_environment(judged, name):
+        may_list = ".json" in PurePath(name).suffixes
+        if is_ours and not came_later and not (may_list and _ENVIRONMENT.search(judged.files.read(name).data)):
             yield name
-
-
-def _lists_environment(judged: Judged, name: str) -> bool:
-    return ".json" in PurePath(name).suffixes and _ENVIRONMENT.search(judged.files.read(name).data) is not None

@@ -104,19 +104,14 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
         raise unread[0][1]
     names = {folder: step.phase for folder, step in chosen.steps.items()}
     absent = [*chosen.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
-    _refuse_equal_names(judged)
+    of_node = grouped((node, (run.folder, run.run)) for run in judged for node in run.run.nodes)
+    for several in of_node.values():  # nodes of one name and of two clusters would be one on the page: NotComparable
+        run_folders.refuse_other_clusters(several)
     order = list(PHASES)
     gpus = {uuid: name for run in judged for uuid, name in run.names.items()}  # as discovery named them
     judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     return Collection(**vars(chosen) | {"absent": absent}, judged=judged, drills=drills)
-
-
-def _refuse_equal_names(judged: Sequence[Judged]) -> None:
-    """Refuse nodes of one name and of two clusters: on the page they would be one. Raises NotComparable."""
-    of_node = grouped((node, (run.folder, run.run)) for run in judged for node in run.run.nodes)
-    for several in of_node.values():
-        run_folders.refuse_other_clusters(several)
 
 
 # --- the headline
@@ -135,12 +130,13 @@ def headline(
     titles = dict.fromkeys(map(title, warned))
     scope = [f"of {len(nodes)} node{'s'[: len(nodes) != 1]}"] if nodes else []
     because = "; ".join([made.because, *([f"warned: {', '.join(titles)}"] if titles else []), *scope, *aside])
-    decision = Decision.EXCEPT if titles else made.decision
-    return made.model_copy(update={"decision": decision, "because": because})
+    return made.model_copy(update={"decision": Decision.EXCEPT if titles else made.decision, "because": because})
 
 
 def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judged], ran: Container[str]) -> Headline:
-    mark = whole(answers)
+    marks = {answer.mark for answer in answers} or {Mark.NOT_ASKED}
+    mark = next(mark for mark in (*_WORST_FIRST, Mark.PASS) if mark in marks)
+    mark = Mark.PARTLY if mark in _OPEN else mark
     if outcome is Outcome.FAIL or mark is Mark.FAIL:
         why = _unhealthy(judged) if outcome is Outcome.FAIL else "faults that were made on purpose were not found"
         return _made(Mark.FAIL, _questions(answers, Mark.FAIL), Decision.REFUSE, why)
@@ -157,12 +153,6 @@ def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judg
     if mark is Mark.PARTLY:
         return _partly(answers, ran)
     return _made(mark, "", Decision.ACCEPT, "all six questions are answered")
-
-
-def whole(answers: Sequence[Answer]) -> Mark:
-    marks = {answer.mark for answer in answers} or {Mark.NOT_ASKED}
-    worst = next(mark for mark in (*_WORST_FIRST, Mark.PASS) if mark in marks)
-    return Mark.PARTLY if worst in _OPEN else worst
 
 
 def _made(mark: Mark, says: str, decision: Decision, because: str) -> Headline:
@@ -204,8 +194,7 @@ def _partly(answers: Sequence[Answer], ran: Container[str]) -> Headline:
     says = f"nothing failed; not all was asked of {_questions(answers, *_OPEN)}"
     if without_limit and only_drills:
         says = "nothing failed; some numbers have no limit, or only this cluster's own"
-    missing = [phase for phase in PHASES.values() if phase.stem not in ran]
-    if missing:
+    if missing := [phase for phase in PHASES.values() if phase.stem not in ran]:
         least, most = (sum(phase.minutes[end] for phase in missing) for end in (0, 1))
         names = ", ".join(phase.stem for phase in missing)
         return _made(Mark.PARTLY, says, Decision.OPEN, f"missing, {least} to {most} minutes and the queue: {names}")

@@ -3,9 +3,8 @@ the answer, then what is wrong, then the numbers."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bringup import registry
 from bringup.kernel import results
@@ -27,8 +26,7 @@ AT_THE_HEAD = ("profile", "site", "bringup commit", "opened")  # of the record o
 READ_BESIDE = ("discovery", "nccl_scaling")  # phases whose facts and curves a training is read beside
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One run as a part of the document."""
 
     view: View
@@ -87,7 +85,8 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
         ],
     )
     headings = re.findall(r"^## (.+)$", written, re.MULTILINE)
-    contents = "\n".join(f"- [{title}](#{_anchor(title)})" for title in headings)
+    anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings]  # as GitHub makes them
+    contents = "\n".join(f"- [{title}](#{anchor})" for title, anchor in zip(headings, anchors, strict=True))
     return written.replace("\n## ", f"\n{contents}\n\n## ", 1)
 
 
@@ -103,15 +102,14 @@ def _section(judged: Judged, pictures: Sequence[tuple[str, str]], has_table: boo
 
 
 def _in_short(sections: Sequence[Section]) -> list[Section]:
-    """Without what discovery measured, of which the table of the nodes says more; of the others the numbers that a
-    profile declares, each gate once."""
+    """With the numbers that a profile declares, each gate once; without discovery's: its table of nodes says more."""
     shown: set[str] = set()
     shortened = []
     for section in sections:
         known = {} if section.inventory else section.view.measured
         gates = [gate for gate in known if gate not in shown and (gate in GATES and GATES[gate].expect == "profile")]
         shown.update(gates)
-        shortened.append(replace(section, measured=[known[gate] for gate in gates]))
+        shortened.append(section._replace(measured=[known[gate] for gate in gates]))
     return shortened
 
 
@@ -121,11 +119,6 @@ def _linked(judged: Judged, links: Links) -> list[tuple[str, str]]:
     return [(title, address) for title, path in there if (address := links(path)) is not None]
 
 
-def _anchor(title: str) -> str:
-    """Return the anchor of a heading, as GitHub and GitLab make it."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
 def beside(judged: Judged) -> list[Judged]:
     """Return what was judged in the same playbook and a training is read beside: discovery, collectives, DDP on as many
     nodes. Empty for a copy that lies in no tree."""
@@ -133,11 +126,8 @@ def beside(judged: Judged) -> list[Judged]:
     tree = run_folders.tree_of(judged.folder, Path(phase.results))
     if not phase.is_training or tree is None:
         return []
-    alike = [
-        other.stem
-        for other in PHASES.values()
-        if other.strategy == "ddp" and other.min_nodes == phase.min_nodes and other is not phase and not phase.one_gpu
-    ]
+    others = (other for other in PHASES.values() if other.strategy == "ddp" and other is not phase)
+    alike = [other.stem for other in others if other.min_nodes == phase.min_nodes and not phase.one_gpu]
     name = judged.run.name.removeprefix(f"{phase.stem}-")
     folders = [results.folder_of(PHASES[stem], name, tree) for stem in (*READ_BESIDE, *alike)]
     return [each for folder in folders if (each := _judged_before(folder)) is not None]

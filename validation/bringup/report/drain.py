@@ -15,7 +15,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup.kernel.facts import hostlist
 from bringup.kernel.facts.names import listed
@@ -39,8 +39,7 @@ _FORM = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     finding: str
     action: str
     date: str
@@ -72,8 +71,7 @@ _BY_HAND = (Action.RESET, Action.REBOOT, Action.INSPECT, Action.REPLACE)  # of a
 _COMPARES = ("against-peers", "against-all", "alike")
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(NamedTuple):
     """`command` is an argument list, for no shell; None: nothing to do, and `why` says so."""
 
     node: str
@@ -86,8 +84,7 @@ class Proposal:
         return f"# {plain(self.why)}" if self.command is None else shlex.join(self.command)
 
 
-@dataclass(frozen=True)
-class KeepAway:
+class KeepAway(NamedTuple):
     """The same for a reader: how jobs are kept away from all these nodes."""
 
     lines: list[str]  # commands, one per reason; then what is not drained, and why
@@ -116,8 +113,7 @@ def keep_away(judged: Sequence[Judged], nodes: Sequence[fleet.Node]) -> KeepAway
 
 
 def proposals(judged: Sequence[Judged]) -> list[Proposal]:
-    """Return one per node that failed a gate of its own, in the order of names; then one per gate that failed on most
-    nodes, and one per reason for which nodes are only odd."""
+    """Return one per node that failed a gate of its own, by name; then per gate that most failed, and per oddity."""
     against: dict[str, dict[str, Action]] = defaultdict(dict)
     odd: dict[str, dict[str, None]] = defaultdict(dict)
     runs: dict[str, Run] = {}

@@ -6,13 +6,12 @@ Everything said comes from the verdicts, the signatures and the guides of the ga
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup import registry
 from bringup.kernel.facts import hostlist
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan import subjects
+from bringup.kernel.plan import profile, subjects
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import QUIET, Kind, Outcome, Sign, Verdict, Verdicts, as_json, grouped
@@ -33,8 +32,7 @@ def screens(worst_first: Sequence[Judged]) -> str:
         explained.append("no line in the logs matches a known fault (docs/gates/log-signs.md)")
     if any(_is_slow(verdict) for run in bad for verdict in run.verdicts.verdicts):
         explained += [f"{each.title}: {each.says}" for each in layers.waterfalls(worst_first)]
-    passed = [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]
-    if passed:
+    if passed := [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]:
         verdicts = [verdict for run in passed for verdict in run.verdicts.verdicts]
         names = ", ".join(dict.fromkeys(run.run.phase for run in passed))
         is_all = all(verdict.outcome is Outcome.PASS for verdict in verdicts)
@@ -106,8 +104,7 @@ def as_data(run: Judged) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class Causes:
+class Causes(NamedTuple):
     """The verdicts of a run that are not a pass."""
 
     first: list[Verdict]  # what failed, or with no fail what is incomplete for a reason of its own; then warnings
@@ -167,8 +164,8 @@ def _takes(command: str, nodes: int) -> bool:
 def _profile(judged: Judged) -> str:
     """Return the profile as --profile takes it: the name of one that comes with bringup, else the run's own copy."""
     run = judged.run
-    is_there = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
-    is_whole = is_there and not profiles.load(run.profile, strict=False).is_open
+    is_there = (profile.PROFILES / f"{run.profile}.yaml").is_file()
+    is_whole = is_there and not profile.load(run.profile, strict=False).is_open
     return run.profile if is_whole else shown_path(judged.folder / PROFILE)
 
 

@@ -45,8 +45,7 @@ def against_floors(verdicts: Sequence[Verdict]) -> Drawing | None:
 
 
 def draw(judged: Judged) -> list[tuple[str, str]]:
-    """Draw figures into the run's folder; they judge nothing. Return (title, file name) of each; none where there is
-    nothing to draw."""
+    """Draw what there is to draw into the run's folder; it judges nothing. Return (title, file name) of each figure."""
     drawn = over_size(judged), between_nodes(judged), sampled(judged)
     known = [(title, name, drawings) for (title, name), drawings in zip(NAMES.items(), drawn, strict=True) if drawings]
     for title, name, drawings in known:

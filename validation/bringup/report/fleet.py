@@ -61,8 +61,7 @@ def nodes(judged: Sequence[Judged]) -> list[Node]:
 
 
 def of_single_nodes(run: Judged) -> list[Verdict]:
-    """Return verdicts about one node, or a rank of it. What failed on most nodes of the run is a fault of the whole: it
-    accuses none of them."""
+    """Return verdicts about one node, or a rank of it. What failed on most nodes of the run accuses none of them."""
     own = set(run.run.nodes)
     about = [(naming.nodes_of(verdict.subject), verdict) for verdict in run.verdicts.verdicts]
     single = [(named[0], verdict) for named, verdict in about if len(named) == 1 and named[0] in own]
@@ -73,8 +72,7 @@ def of_single_nodes(run: Judged) -> list[Verdict]:
 
 @dataclass(frozen=True)
 class Standing:
-    """Each node in one class: a gate of its own failed; something else speaks against it; not all of it is known;
-    nothing speaks against it."""
+    """Each node in one class: a gate of its own failed; something else is against it; not all is known; nothing is."""
 
     broken: list[str]
     suspected: list[str]

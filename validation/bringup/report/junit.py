@@ -42,13 +42,9 @@ def _add_run(suites: xml.Element, judged: Judged) -> None:
     for verdict in judged.verdicts.verdicts:
         kind = _KINDS.get(verdict.outcome, "system-out")
         says, more = sentence(verdict), f"{verdict.evidence}; {remedy(verdict)}"
-        if verdict.outcome is Outcome.NO_LIMIT:
-            says = f"without a limit: {says}"
-        elif verdict.outcome is Outcome.WARN:
-            says = f"warning: {says}; {remedy(verdict)}"
-        elif verdict.outcome is Outcome.PASS:
-            says = ""
-        _add(suite, _group(judged, verdict.gate), verdict.subject, kind, says, more)
+        warned = f"warning: {says}; {remedy(verdict)}"
+        quiet = {Outcome.PASS: "", Outcome.NO_LIMIT: f"without a limit: {says}", Outcome.WARN: warned}
+        _add(suite, _group(judged, verdict.gate), verdict.subject, kind, quiet.get(verdict.outcome, says), more)
     for entry in judged.verdicts.not_applicable:
         _add(suite, _group(judged, entry.gate), "not applicable", "skipped", entry.reason)
 

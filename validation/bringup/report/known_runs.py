@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup import registry
 from bringup.kernel import results
@@ -20,23 +19,22 @@ from bringup.report.campaigns import DrillReport, Playbook, Sweep
 LAST = "last"
 _NAMED = 3  # runs of a message
 _DRILLS = Path("validation/results/drill")
-_WHOLE = {  # what holds further runs: its folder, and the records that show it
-    "playbook": (results.PLAYBOOKS, (results.PLAYBOOK,)),
-    "sweep": (results.SWEEPS, (results.SWEEP,)),
-    "drill": (_DRILLS, (results.DRILLS,)),
-    "preflight": (results.PREFLIGHTS, (results.PREFLIGHT,)),
+_WHOLE = {  # what holds further runs: its folder, and the record that shows it
+    "playbook": (results.PLAYBOOKS, results.PLAYBOOK),
+    "sweep": (results.SWEEPS, results.SWEEP),
+    "drill": (_DRILLS, results.DRILLS),
+    "preflight": (results.PREFLIGHTS, results.PREFLIGHT),
 }
 _OF_A_RUN = (results.RUN, results.METRICS, results.RUN_ARGS)  # the last two are enough for `compare`
 _STAMP = re.compile(r"\d{8}-\d{6}")
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     name: str  # a playbook's is also that of its phases
     what: str  # playbook, sweep, drill, soak, or the phase
     folder: Path
 
-    @cached_property
+    @property
     def at(self) -> str:
         """Return when it began, UTC: as its name says, else as its folder does."""
         stamp = _STAMP.match(self.name)
@@ -87,8 +85,8 @@ def newest_first() -> list[Known]:
     """List playbooks, sweeps, drills, and the runs of phases that belong to nothing larger."""
     whole = [
         Known(path.parent.name, what, path.parent)
-        for what, (place, records) in _WHOLE.items()
-        for path in (results.REPOSITORY / place).glob(f"*/{records[0]}")
+        for what, (place, record) in _WHOLE.items()
+        for path in (results.REPOSITORY / place).glob(f"*/{record}")
     ]
     names = {known.name for known in whole}
     longer = tuple(f"{name}-" for name in names)
@@ -125,7 +123,7 @@ def called(name: str, what: str = "") -> Path:
     if folder is None and not path.exists():
         same = [run for run in (*known, *_of_phases()) if name in (run.name, run.folder.name)]
         folder = next((run.folder for run in (of_kind if name == LAST else same)), None)
-    if folder is not None and (not what or any(results.holds(folder, record) for record in _WHOLE[what][1])):
+    if folder is not None and (not what or results.holds(folder, _WHOLE[what][1])):
         return folder
     if folder is not None:
         why = f"is no {what}"
@@ -142,5 +140,5 @@ def called(name: str, what: str = "") -> Path:
 
 
 def _holds_a_run(path: Path) -> bool:
-    records = (*_OF_A_RUN, *(record for _, records in _WHOLE.values() for record in records))
+    records = (*_OF_A_RUN, *(record for _, record in _WHOLE.values()))
     return any(results.holds(path, record) for record in records)

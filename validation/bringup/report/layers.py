@@ -7,7 +7,7 @@ look: "perftest gives 392 Gb/s on each NIC, and NCCL 13 GB/s" is two lines of th
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
@@ -23,8 +23,7 @@ HEADER = ("layer", "GB/s", "of the layer above", "usual", "who owns the loss")
 USUAL = f"{100 * LITTLE:.0f} to {100 * MOST:.0f} %: {PUBLISHED} published results"
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     name: str
     gb_per_s: float | None  # None: not measured
     owner: str  # of what it loses of the layer above
@@ -40,8 +39,7 @@ class Layer:
         return self.name, f"{self.gb_per_s:.4g}", _share(self.kept), usual, self.owner
 
 
-@dataclass(frozen=True)
-class Waterfall:
+class Waterfall(NamedTuple):
     title: str
     layers: list[Layer]
 
@@ -62,10 +60,8 @@ class Waterfall:
         if self.worst is None:
             return f"No layer keeps less than {_share(LITTLE)} of the one above it."
         above, worst = self.worst
-        return (
-            f"Most is lost at: {worst.name}. It has {worst.gb_per_s:.4g} of the {above.gb_per_s:.4g} GB/s of the layer "
-            f"above ({above.name}). Look at {worst.owner}."
-        )
+        has = f"It has {worst.gb_per_s:.4g} of the {above.gb_per_s:.4g} GB/s of the layer above ({above.name})."
+        return f"Most is lost at: {worst.name}. {has} Look at {worst.owner}."
 
 
 def _share(kept: float | None) -> str:
@@ -83,7 +79,7 @@ def _kept(layers: Iterable[Layer]) -> list[Layer]:
     kept = []
     for layer in layers:
         share = None if above is None or layer.gb_per_s is None else layer.gb_per_s / above
-        kept.append(replace(layer, kept=share))
+        kept.append(layer._replace(kept=share))
         above = layer.gb_per_s or above
     return kept
 
@@ -94,7 +90,7 @@ def _between(judged: Sequence[Judged]) -> list[Layer]:
     scale = max(speeds, key=lambda name: nodes_of_scale(name) or 0, default="")
     if (nodes_of_scale(scale) or 0) < 2:
         scale = "all nodes"
-    worst = _least(_values(judged, "nccl.pair.slowest"))
+    worst = min(_values(judged, "nccl.pair.slowest").values(), default=None)
     return [
         *_of_ports(judged, pairs),
         Layer("NCCL on the slowest pair of nodes", worst, "NCCL: transport, GPUDirect, settings; CPUs", pairs, USUAL),
@@ -109,7 +105,7 @@ def _inside(judged: Sequence[Judged]) -> list[Layer]:
     whose = f"{min(alone, key=alone.__getitem__, default='')}: NVLinks, NVSwitches, clocks, CPUs"
     return [
         *(Layer("all_reduce over NVLink, as the profile has it", rate, "", "") for rate in rates[:1]),
-        Layer("all_reduce in the slowest node", _least(alone), whose, PHASES["node_sweep"].title),
+        Layer("all_reduce in the slowest node", min(alone.values(), default=None), whose, PHASES["node_sweep"].title),
         Layer("all_reduce on 1-node", of_scale.get("1-node"), "NCCL: NVLS, channels", PHASES["nccl_scaling"].title),
         *_in_training(judged, across=False),
     ]
@@ -155,10 +151,6 @@ def _values(judged: Sequence[Judged], gate: str) -> dict[str, float]:
         if is_number(verdict.value) and 0 <= float(verdict.value) < float("inf"):
             known[verdict.subject] = min(float(verdict.value), known.get(verdict.subject, float("inf")))
     return known
-
-
-def _least(values: dict[str, float]) -> float | None:
-    return min(values.values(), default=None)
 
 
 def _of_ports(judged: Sequence[Judged], measured_by: str) -> list[Layer]:

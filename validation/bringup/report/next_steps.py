@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.facts.names import listed
 from bringup.kernel.facts.parser_result import is_number
@@ -28,8 +29,7 @@ MAX_EXPLAINED = 3  # runs, the worst ones
 _Bad = tuple[Judged, Verdict]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One gate of a card, with the subjects of the card's outcome."""
 
     gate: str
@@ -51,8 +51,7 @@ class Card:
     commands: list[str]
 
 
-@dataclass(frozen=True)
-class Arranged:
+class Arranged(NamedTuple):
     """The cards as the page shows them. Warnings are folded where something worse comes before them."""
 
     unfolded: list[Card]
@@ -102,10 +101,9 @@ def counted(judged: Sequence[Judged]) -> str:
         has[outcome] -= sum(own)
     left = [verdict for run in judged for verdict in explain.causes_of(run.verdicts).undeclared]
     asked_for = sum(verdict.outcome is Outcome.INCOMPLETE for verdict in left)
-    following = has[Outcome.INCOMPLETE] - asked_for
-    parts += [f"{following} incomplete as a consequence"] if following else []
-    parts += [f"{asked_for} without the limit that the site asks for"] if asked_for else []
-    parts += [f"{has[Outcome.NO_LIMIT]} without a limit"] if has[Outcome.NO_LIMIT] else []
+    others = {"incomplete as a consequence": has[Outcome.INCOMPLETE] - asked_for}
+    others |= {"without the limit that the site asks for": asked_for, "without a limit": has[Outcome.NO_LIMIT]}
+    parts += [f"{number} {words}" for words, number in others.items() if number]
     count = sum(len(run.verdicts.verdicts) for run in judged)
     if has[Outcome.PASS] == count and count:
         return f"all {count} checks passed"

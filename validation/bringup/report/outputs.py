@@ -7,8 +7,8 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel import results
 from bringup.kernel.errors import UsageError
@@ -21,8 +21,7 @@ OF_A_RUN = {
 }
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     option: str  # as the user wrote it, for messages
     path: Path
     force: bool = False  # over a file that is there
@@ -77,9 +76,8 @@ def _target(output: Output) -> Path:
     """Return where it is written: a link is followed, but none that somebody may have put into a results folder."""
     path, named = output.path, f"{output.option} {output.path}"
     if path.is_symlink() and any((path.parent / name).exists() for name in (results.RUN, results.PLAYBOOK)):
-        raise UsageError(
-            f"{named}: is a link in a results folder, where none is followed; name a file elsewhere, -o FILE"
-        )
+        why = "is a link in a results folder, where none is followed"
+        raise UsageError(f"{named}: {why}; name a file elsewhere, -o FILE")
     target = Path(os.path.realpath(path))
     _refuse_evidence(target, named)
     try:

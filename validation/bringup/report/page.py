@@ -1,8 +1,6 @@
 """One self-contained HTML page of everything a set of runs says: `bringup report`. At its top the six questions, a tile
 each; then a section for each run."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import textwrap
@@ -11,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from bringup.kernel.answers import in_words, stand_ins_of
 from bringup.kernel.characters import many
@@ -23,18 +21,15 @@ from bringup.kernel.plan.claims import QUESTION_NAMES
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Answer, Mark, Outcome, Verdict, grouped, time_of
 from bringup.report import drain, figures, fleet, layers, next_steps, system, text, trainings
+from bringup.report.charts.drawing import Drawing
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
 from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
 from bringup.report.view import View
 
-if TYPE_CHECKING:
-    from bringup.report.charts.drawing import Drawing
-
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
-
 
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
 WIDTH = 100.0  # of the whole time, in units of a bar
@@ -74,9 +69,8 @@ class Section:
         return drawn
 
     @cached_property
-    def counts(self) -> dict[Outcome, int]:
-        counted = Counter(verdict.outcome for verdict in self.judged.verdicts.verdicts)
-        return {outcome: counted[outcome] for outcome in Outcome}
+    def counts(self) -> Counter[Outcome]:
+        return Counter(verdict.outcome for verdict in self.judged.verdicts.verdicts)
 
     @property
     def wrong(self) -> str:
@@ -86,8 +80,7 @@ class Section:
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Return begin and end, Unix s. A run that was not closed ends, as far as is known, after the seconds that its
-        playbook waited for it."""
+        """Return begin and end, Unix s. A run that was not closed ends when its playbook waited no longer for it."""
         begin = time_of(self.judged.run.opened_at).timestamp()
         seal = self.judged.seal
         if seal is None or seal.closed is None:
@@ -108,8 +101,7 @@ class Section:
         return to_evidence(self.links, self.judged.folder, evidence)
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """The steps in the time of the whole run: each with begin and width of its bar."""
 
     steps: list[tuple[Section, float, float]]
@@ -243,8 +235,7 @@ _SIDES = ("at_least", "at_most")
 _SHOWS_ITS_LINE = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     answer: Answer
     name: str
     number: str
@@ -253,11 +244,8 @@ class Tile:
 
 def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[Tile]:
     """Make tiles. verdicts: of the report; those that failed are counted."""
-    failed = grouped(
-        (catalogue.question_of(catalogue.GATES[verdict.gate]), verdict.subject)
-        for verdict in verdicts
-        if verdict.outcome is Outcome.FAIL and verdict.gate in catalogue.GATES
-    )
+    bad = ((catalogue.GATES.get(each.gate), each.subject) for each in verdicts if each.outcome is Outcome.FAIL)
+    failed = grouped((catalogue.question_of(gate), subject) for gate, subject in bad if gate is not None)
     return [_tile(answer, failed.get(answer.question, [])) for answer in answers]
 
 

@@ -6,7 +6,7 @@ requests.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +46,16 @@ def _environment(form: str) -> jinja2.Environment:
     environment.globals["text"] = text
     if form == "md":
         environment.globals["table"] = _table
-        environment.filters |= {"code": _code, "line": _line}
+        environment.filters |= {"code": partial(_line, mark="`"), "line": _line}
     if form == "txt":
         environment.filters["left"] = lambda words, width: Markup(text.printable(words).ljust(width))  # noqa: S704
         environment.filters["right"] = lambda words, width: Markup(text.printable(words).rjust(width))  # noqa: S704
     return environment
 
 
-def _code(words: str) -> Markup:
-    """Make a code span of Markdown, in which nothing but its own mark has a meaning."""
-    return Markup(f"`{text.plain(words).replace('`', chr(39))}`")  # noqa: S704
-
-
-def _line(words: str) -> Markup:
-    """Make a line in a block of code, which it cannot end."""
-    return Markup(text.plain(words).replace("`", chr(39)))  # noqa: S704
+def _line(words: str, mark: str = "") -> Markup:
+    """Make a line in a block of code, or between the marks of a code span: it ends neither."""
+    return Markup(mark + text.plain(words).replace("`", chr(39)) + mark)  # noqa: S704
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:

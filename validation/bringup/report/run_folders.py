@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel import results
 from bringup.kernel.errors import NotComparable, RecordError, RunError
@@ -14,8 +15,7 @@ from bringup.kernel.results import CLOSED, PACKED, PLAYBOOK, PLAYBOOKS, PREFLIGH
 from bringup.report.campaigns import LeftOut, Playbook, Step, Sweep
 
 
-@dataclass(frozen=True)
-class Absent:
+class Absent(NamedTuple):
     """A planned phase without a run to judge."""
 
     phase: str
@@ -65,9 +65,8 @@ def unhealthy_node(entry: LeftOut) -> str:
 
 
 def find(folders: Sequence[Path]) -> NamedRuns:
-    """Resolve folders of runs, playbooks and sweeps. A missing run of a playbook or sweep is reported as absent. Raises
-    RecordError for a playbook or sweep that cannot be read, RunError for a playbook that was copied without any of its
-    runs."""
+    """Resolve folders of runs, playbooks and sweeps. A missing run of one of these is reported as absent. Raises
+    RecordError for a playbook or sweep that cannot be read, RunError for a playbook without any of its runs."""
     resolved = NamedRuns()
     for folder in folders:
         if is_of(folder, SWEEP):
@@ -100,11 +99,9 @@ def find(folders: Sequence[Path]) -> NamedRuns:
         resolved.steps.update(of_steps)
         ran = [step for step in playbook.steps if step.folder is not None]
         if ran and tree_of(folder) is None and not of_steps:  # one line for all runs
-            raise RunError(
-                f"{folder}: none of its {len(ran)} runs was copied with it: expected {ran[0].folder}, or the end of "
-                f"that path, in this folder or beside it; copy them, or name the playbook where it was written, "
-                f"TREE/{PLAYBOOKS}"
-            )
+            expected = f"expected {ran[0].folder}, or the end of that path, in this folder or beside it"
+            cure = f"copy them, or name the playbook where it was written, TREE/{PLAYBOOKS}"
+            raise RunError(f"{folder}: none of its {len(ran)} runs was copied with it: {expected}; {cure}")
     return resolved
 
 
@@ -124,8 +121,7 @@ def step_folder(playbook: Path, step: Step) -> Path:
 def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
     """Find a run's folder, as the record in `holder` names it. place: where such records lie in a tree; where this one
     does not, the run may lie near it. Raises RunError."""
-    tree = tree_of(holder, place)
-    if tree is None:
+    if (tree := tree_of(holder, place)) is None:
         return _near(holder, shown, place.name, phase)
     try:
         path = Path(os.path.normpath(tree / shown))
@@ -164,8 +160,7 @@ def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
 
 
 def tree_of(holder: Path, place: Path = PLAYBOOKS) -> Path | None:
-    """Return the repository, or the copy of it, that a playbook's or a sweep's folder lies in. None: neither. Links may
-    lead to either."""
+    """Return the repository, or the copy of it, that this folder lies in, also through links. None: in neither."""
     for path in (Path(os.path.normpath(holder.absolute())), holder.resolve()):
         if path.parent.parts[-len(place.parts) :] == place.parts:
             return path.parents[len(place.parts)]

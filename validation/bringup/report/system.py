@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged
@@ -27,8 +27,7 @@ NO_MAJORITY = "nodes differ, without a majority"
 MAX_DIFFERENT = 5  # values; more are counted
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     what: str
     value: str  # of most nodes
     nodes: int  # that have it
@@ -43,12 +42,8 @@ class Fact:
 
 
 def cluster_name(judged: Iterable[Judged]) -> str | None:
-    for run in judged:
-        names = (seen.value for seen in run.seen.of(CLUSTER))
-        name = run.run.cluster or next((str(name) for name in names if name is not None), None)
-        if name is not None:
-            return name
-    return None
+    names = ([run.run.cluster, *(seen.value for seen in run.seen.of(CLUSTER))] for run in judged)
+    return next((str(name) for of_run in names for name in of_run if name), None)
 
 
 def facts(judged: Iterable[Judged]) -> list[Fact]:
@@ -71,11 +66,8 @@ def facts(judged: Iterable[Judged]) -> list[Fact]:
 def table(run: Judged) -> list[tuple[str, str]]:
     """Return the facts of one run, a row for each topic; first what differs between the nodes."""
     known = {fact.what: fact for fact in facts([run])}
-    rows = [
-        (what, "; ".join([f"{fact.value} ({fact.scope})", *(f"{value}: {where}" for value, where in fact.others)]))
-        for what, fact in known.items()
-        if fact.others
-    ]
+    differ = [(fact, [f"{value}: {where}" for value, where in fact.others]) for fact in known.values() if fact.others]
+    rows = [(fact.what, "; ".join([f"{fact.value} ({fact.scope})", *others])) for fact, others in differ]
     for topic, of_topic in TABLE.topics.items():
         alike = [
             known[what].value if what == topic else f"{what}: {known[what].value}"
@@ -88,8 +80,7 @@ def table(run: Judged) -> list[tuple[str, str]]:
 
 
 def in_words(observation: Observation) -> str:
-    value = observation.value
-    if value is None:
+    if (value := observation.value) is None:
         return ""
     if isinstance(value, list):
         counted = observation.quantity == INTERFACES

@@ -76,8 +76,7 @@ def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def sentence(verdict: Verdict) -> str:
-    """Say what is wrong, and why: the sentence of its gate, then what names the device or the cause. Where nothing was
-    judged, the reason comes first."""
+    """Say what is wrong (the sentence of its gate), then the device or cause; where nothing was judged, why first."""
     if verdict.fails is not None:
         if verdict.unit == "count" and verdict.cause:  # what is named, before how many
             return f"{verdict.cause} ({'; '.join(filter(None, (verdict.fails, verdict.basis)))})"
@@ -195,8 +194,7 @@ def scope(claim: ClaimAnswer) -> str:
 
 
 def site_in_words(site: SiteUsed, *, is_whole: bool = True) -> str:
-    """Write the site with what it says, `lab: partition gpu; environment NCCL_IB_HCA=mlx5_0`, or its name alone; and
-    what was not as it says."""
+    """Write the site with what it says, `lab: partition gpu`, or its name alone; and what was not as it says."""
     keys = "; ".join(f"{key} {_site_value(value)}" for key, value in site.says.items()) if is_whole else ""
     differences = ", ".join(f"{name} {value}" for name, value in site.otherwise.items())
     return f"{site.name}{': ' * bool(keys)}{keys}" + (f"; not as its file says: {differences}" if differences else "")

@@ -3,7 +3,7 @@ which machine, since when, with the lines of evidence, and what to attach. With 
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup.kernel.errors import RecordError, UsageError
 from bringup.kernel.judge import Judged
@@ -26,8 +26,7 @@ TICKET, SCRIPT = "ticket.md", "attach.sh"
 ATTACH = known("attach", list[str])
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     verdict: Verdict
     run: Judged
     line: str  # of the evidence, as it stands in the file; empty where the evidence is no line
@@ -51,8 +50,7 @@ def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
     for finding in _findings(node, _of_node(node, judged)):
         name, run = finding.verdict.evidence.partition(":")[0], finding.run
         if finding.line:
-            place = f"{run.run.phase}-{run.run.name}-{name.rpartition('/')[2]}"
-            kept[place] = run.files.read(name).data
+            kept[f"{run.run.phase}-{run.run.name}-{name.rpartition('/')[2]}"] = run.files.read(name).data
     return kept
 
 
@@ -67,7 +65,10 @@ def text(node: str, judged: Sequence[Judged]) -> str:
         findings=sorted(findings, key=lambda finding: -finding.verdict.outcome.rank),
         machine=_machine(node, of_node),
         gpus=_gpus(node, of_node, findings),
-        runs=[_step(node, run) for run in of_node],
+        runs=[
+            (run.run.opened_at, PHASES[run.run.phase].title, MARK[run.verdicts.outcome], counted(_about(node, run)))
+            for run in of_node
+        ],
         attach=[command.format(node=shlex.quote(node)) for command in ATTACH],
     )
 
@@ -84,33 +85,21 @@ def _about(node: str, run: Judged) -> list[Verdict]:
     return [verdict for verdict in run.verdicts.verdicts if node in subjects.nodes_of(verdict.subject)]
 
 
-def _step(node: str, run: Judged) -> tuple[str, str, str, str]:
-    title, outcome = PHASES[run.run.phase].title, MARK[run.verdicts.outcome]
-    return run.run.opened_at, title, outcome, counted(_about(node, run))
-
-
 def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
-    return [
-        Finding(verdict, run, _quoted(node, run, verdict))
-        for run in of_node
-        for verdict in _about(node, run)
-        if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS
-    ]
+    bad = ((run, verdict) for run in of_node for verdict in _about(node, run) if verdict.outcome in _BAD)
+    own = ((run, verdict) for run, verdict in bad if verdict.kind not in _FOLLOWS)
+    return [Finding(verdict, run, _quoted(node, run, verdict)) for run, verdict in own]
 
 
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
     """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
     spoken = [s for s in run.observations if s.quantity == _SPOKEN and s.subject.partition("/")[0] == node]
-    of_driver = "; ".join(str(s.value) for s in spoken) if verdict.gate.startswith(_OF_THE_DRIVER) else ""
-    return (of_driver or _line(run, verdict.evidence))[:_LONGEST]
-
-
-def _line(run: Judged, evidence: str) -> str:
-    """Return the line that evidence names, `raw/inventory.jsonl:12`; empty where it is none, or not there any more."""
-    name, _, number = evidence.partition(",")[0].rpartition(":")
+    if spoken and verdict.gate.startswith(_OF_THE_DRIVER):
+        return "; ".join(str(s.value) for s in spoken)[:_LONGEST]
+    name, _, number = verdict.evidence.partition(",")[0].rpartition(":")  # raw/inventory.jsonl:12
     try:  # line feeds alone, as evidence counts them
-        return run.files.text(name, str).split("\n")[int(number) - 1]
-    except (RecordError, ValueError, IndexError):
+        return run.files.text(name, str).split("\n")[int(number) - 1][:_LONGEST]
+    except (RecordError, ValueError, IndexError):  # it is no line, or not there any more
         return ""
 
 
@@ -122,8 +111,7 @@ def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
 
 
 def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
-    """UUID, whether a finding names it, by UUID, PCI address or serial number, and what is known of this GPU. Of one
-    that is not named: what identifies it."""
+    """UUID, whether a finding names it (or its PCI address or serial number), what is known of it, or identifies it."""
     known: dict[str, dict[str, str]] = {}
     for fact in (fact for run in judged for fact in run.observations if fact.subject.startswith(f"{node}/GPU-")):
         if fact.value is not None and fact.quantity.startswith(_OF_A_GPU):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan.phases import PHASES
@@ -44,8 +44,7 @@ class Chapter:
         return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """Names of the runs, which are those of the values of each line. No chapter: no training finished. compared: None
     where nothing can be; the note says why, or what the columns mean."""
 

@@ -70,8 +70,7 @@ class View:
 
     @cached_property
     def proven(self) -> list[tuple[str, str, str, str, str]]:
-        """Return one for each gate, however many nodes there are: gate, subjects, values, expected, evidence of the
-        first."""
+        """Return for each gate, of all nodes: gate, subjects, values, expected, evidence of the first."""
         rows = []
         for gate, alike in self.passed.items():
             observed, expected = _several(v.observed for v in alike), _several(v.expected for v in alike)
@@ -105,8 +104,7 @@ class View:
 
     @property
     def next(self) -> str:
-        """Return the command of the phase after this one, for who starts them one by one; empty where one did not
-        pass: what to do is said there."""
+        """Return the command of the phase after this one, for who starts them one by one; empty if this failed."""
         run, phase = self.judged.run, PHASES[self.judged.run.phase]
         if self.judged.verdicts.outcome.exit_code:
             return ""

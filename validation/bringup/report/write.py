@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from bringup.kernel import judge, results
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Observations, Outcome, write_record, write_text
 from bringup.report import document, figures, terminal, view
@@ -15,7 +14,7 @@ READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @judge.no_garbage_collection()
-def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
+def judge_and_save(folder: Path, profile: Profile | None = None) -> judge.Judged:
     """Judge a run; write observations.json, verdicts.json, report.md and its figures.
 
     A read-only copy is judged too, and a line says so. Any other failure to write, such as a full disk, is raised as
@@ -42,5 +41,5 @@ def judge_and_show(folder: Path, profile: Profile | None) -> Outcome:
     return judged.verdicts.outcome
 
 
-def show(judged: Judged) -> None:
+def show(judged: judge.Judged) -> None:
     terminal.show(view.screen(judged))

@@ -6,8 +6,8 @@ A look is one listing of a folder, so that it costs a shared filesystem next to 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel import results
 from bringup.kernel.errors import RecordError, RunError
@@ -24,8 +24,7 @@ _TINY_MINUTES = (1, 3)
 _LOOKED_AT = 8  # earlier playbook runs, the newest first
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """What a step should take, s: a range of the plan, or as it took before, twice."""
 
     least: float
@@ -68,8 +67,7 @@ def expected(phase: Phase, nodes: Sequence[str], options: str = "") -> Expected:
 
 
 def busy_with(phase: Phase, name: str) -> str:
-    """Say `step 12 of 60` of a training; else the part whose files are the newest: `4 nodes`, `pair 3 of 6`. Empty: not
-    known."""
+    """Say `step 12 of 60` of a training; else which part has the newest files, `pair 3 of 6`. Empty: not known."""
     try:
         folder = next(reversed(results.attempts(phase, name)), None)
         if folder is None or not results.is_there(folder, f"raw/{PROGRESS}" if phase.is_training else "raw"):
@@ -93,8 +91,7 @@ def _newest_part(folder: Path) -> str:
 
 def _last_step(progress: Path) -> str:
     try:
-        lines = files.read_text(progress).splitlines()
-        last = json.loads(lines[-1])
+        last = json.loads(files.read_text(progress).splitlines()[-1])
         return f"step {int(last['step'])} of {int(last['of'])}"
     except (OSError, ValueError, KeyError, TypeError, IndexError):  # not begun, or a line that is being written
         return ""

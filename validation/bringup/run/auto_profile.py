@@ -2,8 +2,10 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.domains import auto
 from bringup.kernel import results
@@ -11,7 +13,8 @@ from bringup.kernel.errors import FileError, RecordError, RunError
 from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
-from bringup.kernel.records import Run, SlurmCluster, read_record
+from bringup.kernel.records import Run, read_record
+from bringup.report.text import shown_path
 from bringup.run import slurm
 
 _SIGNS_OF_A_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")
@@ -20,17 +23,37 @@ _NVIDIA = "0x10de"
 _PROMISED = ("SLURM_JOB_GPUS", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES")
 
 
+class Driver(NamedTuple):
+    """From the newest run of discovery."""
+
+    version: str
+    gpu: str  # model
+    run: str
+
+
 def newest(nodes: Collection[str]) -> Judged | None:
     """Find the newest closed discovery of all of these nodes, of this cluster, whose evidence nobody changed. None:
     there is none. No nodes: of any. Where no Slurm answers, of any cluster."""
-    for folder in _folders(set(nodes), slurm.this_cluster()):
-        try:
+    here, runs = slurm.this_cluster(), list[tuple[str, Path]]()
+    for path in (results.REPOSITORY / PHASES["discovery"].results).glob(f"*/{results.RUN}"):
+        with suppress(RecordError):
+            run, is_closed = read_record(path, Run), (path.parent / results.CLOSED).is_file()
+            if is_closed and set(nodes) <= set(run.nodes) and not run.of_cluster.is_another(here):
+                runs.append((run.opened_at, path.parent))
+    for _, folder in sorted(runs, reverse=True):
+        with suppress(RunError, RecordError, FileError):
             judged = judge_folder(folder)
-        except (RunError, RecordError, FileError):
-            continue
-        if judged.objection is None:
-            return judged
+            if judged.objection is None:
+                return judged
     return None
+
+
+def driver(discovery: Judged) -> Driver | None:
+    """Return what discovery saw of driver and GPU."""
+    values = {each.quantity: str(each.value) for each in reversed(discovery.observations) if each.value is not None}
+    if (version := values.get("discovery.gpu.driver")) is None:
+        return None
+    return Driver(version, values.get("discovery.gpu.model", "a GPU of no known model"), shown_path(discovery.folder))
 
 
 def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = None) -> Profile:
@@ -46,33 +69,14 @@ def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = 
 
 
 def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profile:
-    """Return the same for a training on this machine, which may never have had a discovery. gpus: names, as in torch.
-    Raises FileError."""
+    """Return the same for this machine, which may have had no discovery. gpus: torch's names. Raises FileError."""
     made = profile(opened, nodes)
     if not made.is_open:
         return made
     if gpus:
         seen = auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus))
         return auto.with_own(opened, auto.completed(seen, strict=True))
-    return made if _has_a_gpu() else auto.with_own(opened, auto.without_gpus())
-
-
-def _has_a_gpu() -> bool:
-    """Whether something says that there is one: a machine whose driver is gone is no machine without a GPU."""
-    if any(map(os.path.exists, _SIGNS_OF_A_GPU)) or any(map(os.environ.get, _PROMISED)):
-        return True
-    return any(_NVIDIA in file.read_text() for file in _PCI.glob("*/vendor"))
-
-
-def _folders(nodes: set[str], cluster: SlurmCluster) -> Iterator[Path]:
-    """Yield closed discoveries, the newest first."""
-    runs: list[tuple[str, Path]] = []
-    for path in (results.REPOSITORY / PHASES["discovery"].results).glob(f"*/{results.RUN}"):
-        try:
-            run = read_record(path, Run)
-        except RecordError:
-            continue
-        is_here = not run.of_cluster.is_another(cluster)
-        if is_here and nodes <= set(run.nodes) and (path.parent / results.CLOSED).is_file():
-            runs.append((run.opened_at, path.parent))
-    yield from (folder for _, folder in sorted(runs, reverse=True))
+    # a machine whose driver is gone is no machine without a GPU
+    has_a_gpu = any(map(os.path.exists, _SIGNS_OF_A_GPU)) or any(map(os.environ.get, _PROMISED))
+    has_a_gpu = has_a_gpu or any(_NVIDIA in file.read_text() for file in _PCI.glob("*/vendor"))
+    return made if has_a_gpu else auto.with_own(opened, auto.without_gpus())

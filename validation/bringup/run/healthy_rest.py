@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from bringup.kernel import judge
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parser_result import Seen
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue, subjects
 from bringup.kernel.plan.variants import NVLINK, RDMA
 from bringup.kernel.records import Verdict
@@ -15,7 +14,7 @@ from bringup.report.campaigns import LeftOut
 _NAMED = 3
 
 
-def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
+def unhealthy_nodes(judged: judge.Judged) -> list[LeftOut] | None:
     """Find nodes whose own faults explain everything that would stop the later phases. Empty: nothing would.
 
     A failed gate of a node or rank blames that node. Failed gates of pairs blame the node that all failing pairs share.
@@ -42,23 +41,20 @@ def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
         faults[node] = unexplained
     if not faults.keys() <= set(run.nodes) or 2 * len(faults) > len(run.nodes):
         return None
-    return [LeftOut(node=node, phase=run.phase, why=_named(faults[node])) for node in run.nodes if node in faults]
-
-
-def _named(verdicts: list[Verdict]) -> str:
-    """Name faults before gaps: `discovery.gpu.count fail; and 2 more`."""
-    ordered = sorted(verdicts, key=lambda verdict: -verdict.outcome.rank)
-    words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
-    return first_few(words, _NAMED)
+    left_out = []
+    for node in (node for node in run.nodes if node in faults):
+        ordered = sorted(faults[node], key=lambda verdict: -verdict.outcome.rank)  # faults before gaps
+        words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
+        left_out.append(LeftOut(node=node, phase=run.phase, why=first_few(words, _NAMED)))
+    return left_out
 
 
 VARIABLE = "BRINGUP_LACKING"
 
 
-def lacking(judged: Iterable[Judged]) -> str:
+def lacking(judged: Iterable[judge.Judged]) -> str:
     """Name what the last discovery lacked, `rdma nvlink`. Only what every node answered: silence is no absence."""
-    discovery = {run.run.phase: run for run in judged}.get("discovery")
-    if discovery is None:
+    if (discovery := {run.run.phase: run for run in judged}.get("discovery")) is None:
         return ""
     seen, nodes = Seen(discovery.observations), len(discovery.run.nodes)
     counts = [fact.value for fact in seen.of("discovery.rdma.ports")]

@@ -106,8 +106,7 @@ def stoppable(console: Console, again: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Started:
-    """What a playbook, a sweep or a preflight has started of a phase. name: of the run. folder: has notes of it, for a
-    `--resume`."""
+    """What was started of a phase. name: of the run. folder: of a playbook, sweep or preflight, with notes of it."""
 
     phase: Phase
     name: str
@@ -145,8 +144,7 @@ class Started:
 
     def last_words(self) -> str:
         """Return the last line that the script printed, and where it stands."""
-        screen = self.screen()
-        if screen is None:
+        if (screen := self.screen()) is None:
             return "it left no log; slurmd.log of its first node may say why"
         lines = files.read(screen).text.split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
@@ -239,8 +237,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Launch(Started):
-    """A phase on these nodes, started by its own script: as a job, or on this host. gpus: of a node. environment: of
-    the script, without its name and without the site."""
+    """A phase on these nodes, by its own script: as a job, or here. gpus: of a node. environment: without the site."""
 
     nodes: list[str]
     gpus: int
@@ -273,8 +270,7 @@ class Launch(Started):
     def opened(self, verb: str, why_not: str | None = None) -> Path:
         """Return the newest attempt. A script that never came to open its run: it is planned here, so that it is judged
         as incomplete. verb: of bringup, that started it. why_not: known already."""
-        folder = newest_attempt(self.phase, self.name)
-        if folder is None:
+        if (folder := newest_attempt(self.phase, self.name)) is None:
             folder = opening.open_run(
                 self.phase,
                 nodes=self.nodes,
@@ -363,8 +359,7 @@ def newest_attempt(phase: Phase, name: str) -> Path | None:
 
 
 def _keep(folder: Path, screen: Path | None) -> None:
-    """Keep of a run that its script did not close what `run_end` keeps otherwise: what it printed, and what Slurm says
-    about its nodes and about the end of its job."""
+    """Keep, as `run_end` does of a closed run, what it printed, and what Slurm says of its nodes and its job's end."""
     raw = folder / "raw"
     if screen is not None and not (folder / results.BATCH_LOG).exists():
         content = files.read(screen)

@@ -7,8 +7,8 @@ this boot of the node; else a remark says why there is none. Where Slurm cannot 
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
 
 from bringup.kernel.errors import SlurmError
 from bringup.kernel.facts.names import listed
@@ -26,8 +26,7 @@ _OUT = re.compile(r"DRAIN|DOWN|FAIL|INVAL|NOT_RESPONDING")
 _LONG_AGO = datetime.fromtimestamp(0, timezone.utc)
 
 
-@dataclass(frozen=True)
-class Present:
+class Present(NamedTuple):
     """What Slurm says now, as far as it could be asked."""
 
     cluster: SlurmCluster | None
@@ -42,8 +41,7 @@ def _ask(judged: Sequence[Judged], now: datetime) -> Present:
     from bringup.run import slurm
 
     try:
-        cluster = slurm.cluster()
-        return Present(cluster, slurm.nodes_in(slurm.show_nodes(times="%s")))
+        return Present(slurm.cluster(), slurm.nodes_in(slurm.show_nodes(times="%s")))
     except SlurmError as error:
         return Present(None, {}, plain(str(error)))
 
@@ -51,11 +49,10 @@ def _ask(judged: Sequence[Judged], now: datetime) -> Present:
 def lines(judged: Sequence[Judged], now: datetime) -> list[str]:
     """Write commands to paste, each under a remark that says what it rests on; and remarks where there is none."""
     present = _ask(judged, now)
-    accused = {run.folder: _accused(run) for run in judged}
+    accused = {run.folder: [each.node for each in drain.proposals([run]) if each.command] for run in judged}
     used, shown = [], []
     for run in judged:
-        why = refusal(run, present.cluster, now)
-        if why is None:
+        if (why := refusal(run, present.cluster, now)) is None:
             used.append(run)
         elif accused[run.folder]:
             shown.append(f"# no line for {listed(accused[run.folder])}: run {plain(run.run.name)} {why}")
@@ -89,10 +86,6 @@ def refusal(run: Judged, here: SlurmCluster | None, now: datetime) -> str | None
     return None if there == here else f"is of cluster {plain(str(there))}, and this is {here}"
 
 
-def _accused(run: Judged) -> list[str]:
-    return [proposal.node for proposal in drain.proposals([run]) if proposal.command is not None]
-
-
 def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present, now: datetime) -> list[str]:
     node = present.nodes.get(proposal.node)
     if node is None and present.why_not is None:
@@ -106,20 +99,15 @@ def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present
 
 
 def _resume(name: str, node: Node, used: Sequence[Judged], now: datetime) -> list[str]:
-    """For a node that was drained with a line of ours. It passes again when each gate of its reason was judged there
-    after it, and passed."""
+    """For a node that a line of ours drained: it passes again when each gate of its reason has passed there since."""
     given = drain.read_reason(node.reason)
     if given is None or "DRAIN" not in node.state:
         return []
     later = [run for run in used if run.run.opened_at[:16] > given.date[:16] and name in run.run.nodes]
     gates = [gate for gate in given.gates if gate in catalogue.GATES or gate.startswith(OF_SITE)]
     for gate in gates:
-        outcomes = {
-            verdict.outcome
-            for run in later
-            for verdict in run.verdicts.verdicts
-            if verdict.gate == gate and name in subjects.nodes_of(verdict.subject)
-        }
+        verdicts = [verdict for run in later for verdict in run.verdicts.verdicts if verdict.gate == gate]
+        outcomes = {verdict.outcome for verdict in verdicts if name in subjects.nodes_of(verdict.subject)}
         if not outcomes or not outcomes <= {Outcome.PASS, Outcome.WARN}:
             words = "was not asked there since" if not outcomes else "did not pass there since"
             return [f"# no line for {name}: it was drained by {given.by} for {gate}, which {words}"]

@@ -16,10 +16,7 @@ from bringup.run import partitions, slurm
 
 
 def requested_nodes(
-    count: int | None,
-    nodelist: str | None,
-    partition: str | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    count: int | None, nodelist: str | None, partition: str | None = None, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, Node]:
     """Choose nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones. Of a
     partition only nodes that are alike (set_aside); say: gets a line about the others.
@@ -29,8 +26,7 @@ def requested_nodes(
     """
     names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(partition or slurm.chosen_partition())
     known = slurm.nodes()
-    unknown = [name for name in names if name not in known]
-    if unknown:
+    if unknown := [name for name in names if name not in known]:
         raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
     listed = set(names)
     names = [name for name in known if name in listed]
@@ -50,11 +46,9 @@ def requested_nodes(
         say(f"not taken: {by_reason(down)}")
     taken_nodes = {name: known[name] for name in names if name in chosen}
     if all(node.gpus == 0 for node in taken_nodes.values()):
-        shown = hostlist.shortened(list(taken_nodes))
-        raise UsageError(
-            f"Slurm has no GPU configured on {shown}; is Gres=gpu:N in slurm.conf? (scontrol show node "
-            f"{next(iter(taken_nodes))}) Or name the partition with GPUs, in the site file or as SBATCH_PARTITION"
-        )
+        none = f"Slurm has no GPU configured on {hostlist.shortened(list(taken_nodes))}; is Gres=gpu:N in slurm.conf?"
+        cure = "Or name the partition with GPUs, in the site file or as SBATCH_PARTITION"
+        raise UsageError(f"{none} (scontrol show node {next(iter(taken_nodes))}) {cure}")
     if (words := divided(taken_nodes)) is not None:
         say(words)
     return taken_nodes
@@ -99,7 +93,9 @@ def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]
     file's constraint), or other nodes are more common. Of two equally common kinds, the one with more GPUs is taken.
     """
     wanted = constraint()
-    aside = {name: f"not {wanted}" for name in names if wanted and not has_features(known[name].features, wanted)}
+    groups = [set(re.split("[&,]", group)) for group in wanted.split("|")]  # all of one of them
+    lacking = [name for name in names if not any(group.issubset(known[name].features) for group in groups)]
+    aside = dict.fromkeys(lacking if wanted else (), f"not {wanted}")
     if len(aside) == len(names):  # Slurm refuses such a job, and says why
         aside = {}
     usual = most_common({name: known[name] for name in names if name not in aside})
@@ -134,8 +130,3 @@ def constraint() -> str:
     """Return the features that jobs ask for. Alternatives with counts ([a*2&b*4]) are left to Slurm."""
     wanted = os.environ.get("SBATCH_CONSTRAINT") or os.environ.get("SLURM_CONSTRAINT") or ""
     return wanted if re.fullmatch(r"[\w.:=+-]+([&|,][\w.:=+-]+)*", wanted) else ""
-
-
-def has_features(features: Sequence[str], wanted: str) -> bool:
-    """Say whether a&b|c holds: all of a group, of one group at least."""
-    return any(set(re.split("[&,]", group)) <= set(features) for group in wanted.split("|"))

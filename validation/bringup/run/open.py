@@ -19,9 +19,8 @@ from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.records import RUN_NAME, Closed, Continued, Run, files, read_record, write_record, write_text
 from bringup.kernel.run_folder import RunFolder
 from bringup.readers import slurm as answers
-from bringup.run import auto_profile, programs, slurm
+from bringup.run import auto_profile, programs, site_file, slurm
 from bringup.run import site as at_site
-from bringup.run import site_file as sites
 from bringup.run.healthy_rest import VARIABLE, lacking
 from bringup.training import records as trained
 
@@ -29,7 +28,7 @@ from bringup.training import records as trained
 def _leaves(nodes: list[str]) -> dict[str, str] | None:
     """Node -> its leaf switch or block, as Slurm places jobs. None: it does not say."""
     try:
-        seen = answers.topology(slurm.show_topology(), "scontrol", nodes).observations
+        seen = answers.topology(slurm.ask("scontrol", "show", "topology"), "scontrol", nodes).observations
     except SlurmError:
         return None
     return {observation.subject: str(observation.value) for observation in seen if observation.quantity == answers.LEAF}
@@ -92,8 +91,7 @@ def open_run(
     whole_nodes: the partition lets no two jobs share a node.
     """
     ranks_per_node = ranks_per_node or (1 if phase.one_gpu else gpus_per_node)
-    lack = phase.lacks(len(nodes), gpus_per_node)
-    if lack is not None:
+    if (lack := phase.lacks(len(nodes), gpus_per_node)) is not None:
         submit = f"; sbatch --nodes={phase.min_nodes} {phase.script}" if len(nodes) < phase.min_nodes else ""
         raise RunError(f"{phase.stem} {lack}{submit}")
     if phase.max_nodes is not None and len(nodes) > phase.max_nodes:
@@ -154,14 +152,15 @@ def open_run(
         folder.mkdir()
         (folder / "raw").mkdir()
         (folder / runs.PRIVATE).mkdir(0o700)
-        with open(folder / runs.SECRET, "x", opener=_for_owner) as secret:
+        for_owner = os.open(folder / runs.SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(for_owner, "w") as secret:
             secret.write(secrets.token_hex(32))
     except OSError as error:
         where = error.filename or folder
         raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
     write_text(folder / runs.PROFILE, profiles.dump(profile))
     if site is not None:
-        write_text(folder / runs.SITE, sites.dump(site.site))
+        write_text(folder / runs.SITE, site_file.dump(site.site))
     if own_checks:
         write_text(folder / runs.OWN_CHECKS, own.dump(own_checks))
     write_record(folder / runs.RUN, run)
@@ -172,10 +171,6 @@ def open_run(
     if phase.is_training and phase.strategy != "single":
         _keep_reference(folder)
     return folder
-
-
-def _for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _attempt_before(results: Path, phase: Phase) -> Path | None:
@@ -203,8 +198,7 @@ def _keep_reference(folder: Path) -> None:
 
 
 def _prefer_a_comparable_reference(folder: Path) -> None:
-    """Now that the arguments of this run are known: the newest one-GPU run with the same recipe, where there is one.
-    The scaling of this run is against it then."""
+    """The arguments are known now: scaling is against the newest one-GPU run of the same recipe, if there is one."""
     known = (folder / trained.REFERENCE_ARGS).is_file() and (folder / runs.RUN_ARGS).is_file()
     if os.environ.get("BRINGUP_REFERENCE") or not known:
         return

@@ -88,8 +88,7 @@ def minutes(limit: str) -> float | None:
 
 def requested_minutes(phase: Phase, environment: Mapping[str, str]) -> float | None:
     """Return the time limit that the job of a phase will request, in minutes. environment: of the phase."""
-    limit = environment.get(f"{_command(phase)}_TIMELIMIT")
-    if limit is None:
+    if (limit := environment.get(f"{_command(phase)}_TIMELIMIT")) is None:
         own_limit = _OWN_LIMIT.search((REPOSITORY / phase.script).read_text(encoding="utf-8"))
         limit = None if own_limit is None else own_limit[1] or own_limit[2]
     return None if limit is None else minutes(limit)
@@ -125,8 +124,7 @@ def refuse(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], k
             there = f"there is no partition {name!r}; there are {', '.join(by_name)}"
             cure = "name one in the site file (partition), or export SBATCH_PARTITION=…"
             raise CannotStart(f"{phase.stem}: {there}; {cure}")
-        why = _why_not(phase, nodes, environment, by_name[name])
-        if why is None:
+        if (why := _why_not(phase, nodes, environment, by_name[name])) is None:
             return
         reasons.append(why)
     if reasons:

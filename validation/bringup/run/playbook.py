@@ -175,13 +175,9 @@ class Work:
 
 def _one_partition(request: Request) -> str | None:
     """Return the partition of all requested phases. None: they have several; the general one then gives the nodes."""
-    stems = [stem for stem in request.phases or PHASES if stem in PHASES]
-    chosen = {partitions.partition_of(PHASES[stem], _environment(request, stem)) for stem in stems}
+    submitted = [(stem, at_site.for_submission(request.site, stem, os.environ)) for stem in request.phases or PHASES]
+    chosen = {partitions.partition_of(PHASES[stem], given) for stem, given in submitted if stem in PHASES}
     return chosen.pop() if len(chosen) == 1 else None
-
-
-def _environment(request: Request, stem: str) -> dict[str, str]:
-    return at_site.for_submission(request.site, stem, os.environ)
 
 
 def _without_reference(planned: Sequence[str]) -> list[str]:
@@ -193,8 +189,7 @@ def _without_reference(planned: Sequence[str]) -> list[str]:
 
 def _plan(request: Request, names: list[str], gpus: int, console: Console) -> tuple[list[str], list[str], Kept]:
     """Phases, what these nodes cannot run and why, and the steps of an earlier run that passed and are kept."""
-    unknown = [stem for stem in request.phases if stem not in PHASES]
-    if unknown:
+    if unknown := [stem for stem in request.phases if stem not in PHASES]:
         raise CannotStart(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
     requested = [stem for stem in PHASES if stem in (request.phases or PHASES)]
     lacking = {stem: PHASES[stem].lacks(len(names), gpus) for stem in requested}
@@ -215,7 +210,8 @@ def _plan(request: Request, names: list[str], gpus: int, console: Console) -> tu
     if known := known_partitions():
         for stem in planned:
             if stem not in kept_steps:
-                partitions.refuse(PHASES[stem], names, _environment(request, stem), known)
+                given = at_site.for_submission(request.site, stem, os.environ)
+                partitions.refuse(PHASES[stem], names, given, known)
     return planned, left_out, kept_steps
 
 
@@ -276,16 +272,14 @@ def answered(playbook: Playbook, judged: list[Judged], folder: Path) -> tuple[Pl
 def dry_run(
     request: Request, planned: Sequence[str], left_out: Sequence[str], kept: Collection[str], nodes: Sequence[str]
 ) -> str:
-    """Write what would be submitted, on which nodes, and how long it is expected to take. kept: steps of an earlier run
-    that are not repeated."""
+    """Write what would be submitted, on which nodes, and for how long. kept: steps of an earlier run, not repeated."""
     left = [PHASES[stem] for stem in planned if stem not in kept]
     options = [] if request.site is None else request.site.site.sbatch
     expects = {phase.stem: _expected(request, phase, nodes) for phase in left}
     rows = []
     for phase in left:
         command = ["sbatch", *options, phase.script] if phase.submit else ["bash", phase.script]
-        where = listed(nodes[: phase.max_nodes])
-        rows.append((phase.stem, where, expects[phase.stem].words, shlex.join(command)))
+        rows.append((phase.stem, listed(nodes[: phase.max_nodes]), expects[phase.stem].words, shlex.join(command)))
     least, most = (sum(getattr(each, end) for each in expects.values()) / 60 for end in ("least", "most"))
     return "\n".join(
         [
@@ -321,8 +315,7 @@ def passed_before(
     recorded = {step.phase: step for step in playbook.steps}
     steps: Kept = {}
     for stem in planned:
-        step = recorded.get(stem)
-        if step is None:
+        if (step := recorded.get(stem)) is None:
             step = _unseen(PHASES[stem], folder, playbook.name, console)
         judged = None if step is None else _judged_now(folder, step, profile)
         if step is not None and judged is not None:
@@ -341,8 +334,7 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
 
 
 def _judged_now(folder: Path, step: Step, profile: Profile | None) -> Judged | None:
-    """Judge an earlier step again, from its evidence, with today's gates and this run's profile, or with its own. None:
-    the phase runs again."""
+    """Judge an earlier step with today's gates, and this run's profile or its own. None: the phase runs again."""
     if step.outcome not in GOOD:
         return None
     try:

@@ -11,9 +11,8 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ENDING_S = 40  # torchrun gives its ranks 30 s (--shutdown-timeout) before it kills them
 KILLED_S = 5
@@ -22,8 +21,7 @@ MARK = "BRINGUP_PROGRAM"
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True)
-class _Process:
+class _Process(NamedTuple):
     pid: int
     parent: int
     group: int
@@ -31,16 +29,14 @@ class _Process:
     is_marked: bool
 
 
-@dataclass
-class Program:
+class Program(NamedTuple):
     child: subprocess.Popen[Any]  # of bytes or of text
     mark: str
 
     def left(self) -> list[_Process]:
         """Find what runs of it on this host: of its session, with its mark, or below one of these."""
         running = list(_own_processes(self.mark))
-        own = self.child.pid
-        ours = {each.pid for each in running if each.is_marked or own in (each.group, each.session)}
+        ours = {each.pid for each in running if each.is_marked or self.child.pid in (each.group, each.session)}
         while more := {each.pid for each in running if each.parent in ours} - ours:
             ours |= more
         return [each for each in running if each.pid in ours]

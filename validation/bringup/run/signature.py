@@ -39,8 +39,7 @@ def sign(path: Path, tell: Callable[[str], None]) -> None:
 
 
 def signers(named: Path | None) -> Path | None:
-    """Find the file of those whose signatures count: the named one, or the site's. None: nothing is verified. Raises
-    FileError."""
+    """Find whose signatures count: the named file, or the site's. None: nothing is verified. Raises FileError."""
     if named is not None:
         return named
     at = at_site.from_environment()

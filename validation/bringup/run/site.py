@@ -8,16 +8,14 @@ import os
 import shlex
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan.phases import Phase
 from bringup.kernel.records import SiteUsed
 from bringup.kernel.results import REPOSITORY
-from bringup.run import hidden
-from bringup.run import site_file as sites
-from bringup.run.site_file import Site
+from bringup.run import hidden, site_file
 
 _DISCOVERY, _SMOKE = "discovery", "smoke"
 _EVERYWHERE = ("partition", "account", "qos", "reservation", "constraint")
@@ -27,19 +25,18 @@ _LISTED = Path(__file__).resolve().parents[3] / "infrastructure-validation/scrip
 CLEARED = frozenset(line for line in _LISTED.read_text().splitlines() if not line.startswith("#"))
 
 
-@dataclass(frozen=True)
-class AtSite:
+class AtSite(NamedTuple):
     """A site file and its path."""
 
-    site: Site
+    site: site_file.Site
     file: Path
 
 
 def from_environment() -> AtSite | None:
     """Load the site file of $BRINGUP_SITE; None: not set. Raises FileError."""
     named = os.environ.get("BRINGUP_SITE")
-    file = sites.find(named) if named else None
-    return None if file is None else AtSite(sites.load(file), file.resolve())
+    file = site_file.find(named) if named else None
+    return None if file is None else AtSite(site_file.load(file), file.resolve())
 
 
 def _set_by_user() -> dict[str, str]:
@@ -48,7 +45,7 @@ def _set_by_user() -> dict[str, str]:
     return {name: os.environ[name] for name in (os.environ if names is None else names.split()) if name in os.environ}
 
 
-def slurm_variables(site: Site, phase: str | None) -> dict[str, str]:
+def slurm_variables(site: site_file.Site, phase: str | None) -> dict[str, str]:
     """Return variables for sbatch, salloc and srun. srun gets no time limit: in a job it would limit each step."""
     variables: dict[str, str] = {}
     for key in _EVERYWHERE:
@@ -59,16 +56,15 @@ def slurm_variables(site: Site, phase: str | None) -> dict[str, str]:
     return variables if phase == _SMOKE else variables | _gpu_variables(site)
 
 
-def _gpu_variables(site: Site) -> dict[str, str]:
-    """Request all GPUs of each node. Not used for smoke: its jobs are small, and a step without a request must get no
-    GPU."""
+def _gpu_variables(site: site_file.Site) -> dict[str, str]:
+    """Request all GPUs of each node. Not for smoke: its jobs are small, and a step without a request must get none."""
     if site.gpu_request == "none":
         return {}
     option, _, value = site.gpu_request.removeprefix("--").partition("=")
     return {f"{command}_{option.upper().replace('-', '_')}": value for command in ("SBATCH", "SALLOC")}
 
 
-def one_gpu(site: Site) -> list[str]:
+def one_gpu(site: site_file.Site) -> list[str]:
     """Return options with which a small job requests one GPU, if the site demands a request."""
     return [] if site.gpu_request == "none" else [site.gpu_request.rstrip("0123456789") + "1"]
 
@@ -90,14 +86,13 @@ def entered(phase: str | None = None) -> AtSite | None:
     return at
 
 
-def _own(site: Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
-    """Variables that the user set, without those equal to the file's general ones, which `enter` and `site --export`
-    set."""
+def _own(site: site_file.Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
+    """Variables that the user set, without the file's general ones, which `enter` and `site --export` set."""
     general = slurm_variables(site, None)
     return {name: value for name, value in set_by_user.items() if general.get(name) != value}
 
 
-def _variables(site: Site, phase: str | None, own: Mapping[str, str]) -> dict[str, str]:
+def _variables(site: site_file.Site, phase: str | None, own: Mapping[str, str]) -> dict[str, str]:
     """slurm_variables with the user's own values. Slurm 26.05 takes one GPU request: the user's, in whatever form."""
     variables = slurm_variables(site, phase)
     for command in ("SBATCH", "SALLOC"):
@@ -116,9 +111,8 @@ def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]
     return _variables(at.site, phase, own_variables) | own_variables
 
 
-def used(site: Site, phase: str | None) -> SiteUsed:
-    """Return the site as recorded in run.json. Inside a job, Slurm's variables show its partition; otherwise the
-    environment decides."""
+def used(site: site_file.Site, phase: str | None) -> SiteUsed:
+    """Return the site as run.json has it. In a job Slurm's variables show its partition; else the environment does."""
     overridden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:
         for key in _SHOWN_BY_SLURM:
@@ -139,7 +133,7 @@ def _set_otherwise(variables: Mapping[str, str], set_by_user: Mapping[str, str])
     return {name: hidden.NOT_RECORDED if hidden.looks_secret(name, value) else value for name, value in other.items()}
 
 
-def refuse_missing(site: Site, phase: Phase) -> None:
+def refuse_missing(site: site_file.Site, phase: Phase) -> None:
     """Check, before a run is opened, that the paths in the file exist. Raises FileError."""
     this_host = socket.gethostname()
     if phase.is_training and site.checkpoints is not None and not Path(site.checkpoints).is_dir():
@@ -159,7 +153,9 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     if phase.is_training and site.checkpoints is not None:
         arrays["CHECKPOINTS_SITE"] = ["--checkpoint-dir", site.checkpoints]
     if phase.stem == _DISCOVERY:
-        arrays["FOLDERS_SITE"] = _folders(site)
+        named = {"scratch": site.scratch, "checkpoints": site.checkpoints}  # folders that jobs write to
+        folders = [("--folder", f"{label}={path}") for label, path in named.items() if path is not None]
+        arrays["FOLDERS_SITE"] = [word for option in folders for word in option]
     lines = [f"{name}=({shlex.join(words)})" for name, words in arrays.items()]
     if site.scratch is not None:
         lines.append(f"SCRATCH_SITE={shlex.quote(site.scratch)}")
@@ -170,10 +166,11 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     set_by_user = _set_by_user()
     variables = {name: set_by_user.get(name, value) for name, value in site.environment.items()}
     if site.container is not None:
-        variables |= {"CONTAINER_PYTHON": "python", "PYTHONPATH": _python_path()}
+        # the image has Python and torch, and this repository has the records
+        paths = [str(REPOSITORY / "validation"), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        variables |= {"CONTAINER_PYTHON": "python", "PYTHONPATH": ":".join(dict.fromkeys(paths))}
         if site.container.runtime == "apptainer":  # with this prefix a value wins over that of the image
-            inside = ["PYTHONPATH", *site.environment]
-            variables |= {f"APPTAINERENV_{name}": variables[name] for name in inside}
+            variables |= {f"APPTAINERENV_{name}": variables[name] for name in ("PYTHONPATH", *site.environment)}
     if "SLURM_JOB_ID" not in os.environ:
         variables |= _variables(site, phase.stem, _own(site, set_by_user))
         if phase.stem == _SMOKE:  # they are set in a shell that exported the site
@@ -181,19 +178,7 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
-def _folders(site: Site) -> list[str]:
-    """Options for the inventory: the site's folders that jobs write to."""
-    named = {"scratch": site.scratch, "checkpoints": site.checkpoints}
-    return [word for label, path in named.items() if path is not None for word in ("--folder", f"{label}={path}")]
-
-
-def _python_path() -> str:
-    """PYTHONPATH in the container: the image has Python and torch, and this repository has the records."""
-    from_user = os.environ.get("PYTHONPATH", "")
-    return ":".join(dict.fromkeys([str(REPOSITORY / "validation"), *filter(None, from_user.split(":"))]))
-
-
-def container(site: Site, run: Path) -> list[str]:
+def container(site: site_file.Site, run: Path) -> list[str]:
     """Return what stands between the options of srun and a torch program: options of pyxis, or Apptainer's command."""
     if site.container is None:
         return []

@@ -36,8 +36,7 @@ def _no_password(text: str) -> str:
 
 
 def _option(text: str) -> str:
-    match = re.fullmatch(r"--([a-z][a-z0-9-]*)(=.+)?", text)
-    if match is None:
+    if (match := re.fullmatch(r"--([a-z][a-z0-9-]*)(=.+)?", text)) is None:
         raise ValueError(f"{text!r} is not an option; write each as one text: --name or --name=value")
     if match[1] in _TABLE.keys:
         raise ValueError(f"{text}: remove it here; the key {_TABLE.keys[match[1]]} says it")

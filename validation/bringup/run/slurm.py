@@ -7,9 +7,8 @@ import secrets
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bringup.kernel.errors import ControllerAway, SlurmError
 from bringup.kernel.facts import hostlist
@@ -64,8 +63,7 @@ class Pace:
         return now
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     state: str
     reason: str
     nodes: str = ""  # the node list it was submitted with; empty: any nodes
@@ -171,10 +169,6 @@ def show_job(job_id: str, *, on_one_line: bool = False) -> str:
     return ask("scontrol", "show", "job", job_id)
 
 
-def show_topology() -> str:
-    return ask("scontrol", "show", "topology")
-
-
 def show_partitions() -> str:
     return ask("scontrol", "--all", "--oneliner", "show", "partition")  # hidden ones, too
 
@@ -249,8 +243,7 @@ def job(job_id: str) -> Job | None:
 
 def running_on(nodes: Sequence[str]) -> list[list[str]]:
     """List (job, its user, its nodes) of the jobs that hold these nodes. Raises SlurmError."""
-    holding = "--states=RUNNING,SUSPENDED,COMPLETING"
-    return _queue("%i %u %N", f"--nodelist={hostlist.shortened(nodes)}", holding)
+    return _queue("%i %u %N", f"--nodelist={hostlist.shortened(nodes)}", "--states=RUNNING,SUSPENDED,COMPLETING")
 
 
 def queued(prefix: str) -> list[tuple[str, str]]:
@@ -326,8 +319,7 @@ def steps(job_id: str) -> set[str]:
 
 
 def on_nodes(names: Sequence[str], options: Sequence[str], *command: str, timeout_s: float) -> str:
-    """Run a command once on each node, in a step of two minutes. options: of srun, which say in which job. Raises
-    SlurmError, with what it had printed."""
+    """Run a command on each node, in a step of two minutes. options: of srun. Raises SlurmError, with its output."""
     own = ("--quiet", "--label", "--kill-on-bad-exit=0", *options, f"--nodelist={','.join(names)}")
     each = (f"--nodes={len(names)}", f"--ntasks={len(names)}", "--time=2")
     return ask("srun", *own, *each, *command, timeout_s=timeout_s)

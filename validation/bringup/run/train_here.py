@@ -38,8 +38,6 @@ ENVIRONMENT = (
 SECONDS_TO_END = 20  # of a watcher after the training
 SECONDS_TO_SAVE = 120  # after SIGTERM: for a checkpoint, as the batch scripts leave before the time limit
 INTERRUPTED = 130  # exit code of a shell's command after Ctrl-C
-
-
 PROGRAMS = {  # strategy -> the program, and its own options
     "single": ("train_single_gpu.py",),
     "ddp": ("train_ddp_single_node.py",),
@@ -50,8 +48,7 @@ PROGRAMS = {  # strategy -> the program, and its own options
 
 def phase_of(strategy: str) -> Phase:
     """Return the phase as which a strategy is planned and judged here: that on the fewest nodes."""
-    phases = [phase for phase in PHASES.values() if phase.strategy == strategy]
-    return min(phases, key=lambda phase: phase.min_nodes)
+    return min((each for each in PHASES.values() if each.strategy == strategy), key=lambda phase: phase.min_nodes)
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,7 @@ class Request:
 
 
 def train(request: Request) -> tuple[Path, int]:
-    """Train; return (the closed folder, exit code of the launcher). Raises UsageError, or RunError, for what cannot
-    work, before a folder is made."""
+    """Train; return (closed folder, exit code of the launcher). Raises UsageError, RunError before a folder is made."""
     phase = phase_of(request.strategy)
     opening.refuse_without_torch(phase, None)
     ranks = 0 if request.ranks is None else choose_ranks(request.strategy, request.ranks, 0)
@@ -119,8 +115,7 @@ def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
 
 
 def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
-    """Choose the ranks. there: GPUs that torch sees here; 0: they compute on the CPU. Raises UsageError for ranks that
-    cannot train so."""
+    """Choose the ranks. there: GPUs that torch sees; 0: they compute on the CPU. Raises UsageError for wrong ones."""
     nodes = phase_of(strategy).min_nodes
     least = 1 if strategy == "single" else 2 * nodes  # without so many the strategy is another one
     ranks = wanted or (1 if strategy == "single" else there)
@@ -168,9 +163,8 @@ def _gpus_of(node: int, share: int) -> dict[str, str]:
 
 
 def _planned(request: Request, ranks: int) -> tuple[str, list[str], dict[str, str]]:
-    """Plan (the program's file, its own options and its workload, the environment). The workload is what
-    training/env.sh chooses for these ranks, checked by the program itself. Raises UsageError with the program's line if
-    it cannot train so."""
+    """Plan (the program's file, its own options and its workload, the environment). training/env.sh chooses the
+    workload, and the program checks it. Raises UsageError with the program's line if it cannot train so."""
     program, *options = PROGRAMS[request.strategy]
     environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
     if request.batch_for is not None:
@@ -248,8 +242,7 @@ def _watcher(file: Path, program: list[str], environments: list[dict[str, str]])
 
 def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Path, stop: Path) -> int:
     """Run the launchers; their lines go to the screen and, labelled, to `log`. When one fails the others are ended.
-    After SIGTERM the ranks have time for a checkpoint (`stop` tells them). Returns the first exit code that is not
-    0."""
+    After SIGTERM the ranks have time for a checkpoint (`stop` tells them). Return the first exit code but 0."""
     with log.open("w", encoding="utf-8") as out, ExitStack() as ends:
         ends.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: stop.touch()))
         running = []

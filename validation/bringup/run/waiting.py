@@ -7,8 +7,8 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.characters import many
 from bringup.kernel.errors import SlurmError
@@ -18,8 +18,7 @@ from bringup.kernel.records import write_text
 from bringup.run import slurm
 
 
-@dataclass(frozen=True)
-class Awaited:
+class Awaited(NamedTuple):
     file: str  # in raw/
     job_id: str  # 12, or 12_3 for a task of an array; empty: it was refused
     seconds: float  # that it may take
@@ -36,14 +35,12 @@ def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
         with contextlib.suppress(SlurmError):  # the controller may be back at the next look
             states = slurm.states([job.job_id for job in left])
             for job in [job for job in left if states.get(job.job_id) in {None, *slurm.ENDED}]:
-                record = slurm.ended_job(job.job_id)
-                if record is None:
+                if (record := slurm.ended_job(job.job_id)) is None:
                     continue
                 if record:
                     write_text(run_folder / "raw" / job.file, record)
                 left.remove(job)
-        left = [job for job in left if time.monotonic() - begun < job.seconds]
-        if left:
+        if left := [job for job in left if time.monotonic() - begun < job.seconds]:
             time.sleep(pace.seconds())
 
 

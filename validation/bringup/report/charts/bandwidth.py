@@ -73,8 +73,7 @@ _NAMES = {"nccl.pair.slowest": "slowest pair"}
 
 
 def against_floors(verdicts: Iterable[Verdict]) -> Drawing | None:
-    """Draw bandwidths between GPUs or nodes; None where none was measured. Those that failed come first, then the order
-    of the run."""
+    """Draw bandwidths between GPUs or nodes, those that failed first. None where none was measured."""
     measured = grouped(((verdict.gate, verdict.subject), verdict) for verdict in verdicts if _is_bandwidth(verdict))
     known = [min(several, key=_over_its_floor) for several in measured.values()]  # of one that two steps measured
     if not known:

@@ -6,6 +6,7 @@ Lengths are in units of the picture, which are px where the page is wide enough.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 COLOURS = 8  # classes line-0 to line-7 of the style sheet, and fill-0 to fill-7
 CHARACTER = 6.3  # the width of one, on average, at the size of the style sheet
@@ -17,8 +18,7 @@ _MOST_TICKS = 6
 _MOST_POINTS = 600  # of a line
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     points: Sequence[tuple[float, float]]
     style: str
     title: str = ""
@@ -29,8 +29,7 @@ class Line:
         return " ".join(f"{x:.1f},{y:.1f}" for x, y in self.points)
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     x: float
     y: float
     width: float
@@ -40,8 +39,7 @@ class Box:
     kind: str = "box"
 
 
-@dataclass(frozen=True)
-class Squares:
+class Squares(NamedTuple):
     """Many of one colour and side, as one shape."""
 
     corners: Sequence[tuple[float, float]]
@@ -55,8 +53,7 @@ class Squares:
         return "".join(f"M{x:.1f} {y:.1f}h{side}v{side}h-{side}z" for x, y in self.corners)
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     x: float
     y: float
     words: str
@@ -76,8 +73,7 @@ class Drawing:
     note: str = ""  # below it
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """From numbers to places."""
 
     low: float
@@ -122,8 +118,7 @@ class Series:
     colour: int | None = None  # None: by its place
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """What is expected: at one place, or everywhere."""
 
     value: float
@@ -164,11 +159,8 @@ def lines(
     horizontal = Axis(min(xs), max(xs), _LEFT, width - _RIGHT, is_log)
     vertical = Axis(low, high, height - _BOTTOM, _TOP, is_log)
     shapes = _axes(horizontal, vertical, across, up, ticks or [(x, short(x)) for x in horizontal.ticks(least_tick)])
-    shapes += [
-        Line([(horizontal.at(moment), _TOP), (horizontal.at(moment), height - _BOTTOM)], f"moment {style}".strip())
-        for moment, style in moments
-        if min(xs) <= moment <= max(xs)
-    ]
+    upright = [(horizontal.at(moment), style) for moment, style in moments if min(xs) <= moment <= max(xs)]
+    shapes += [Line([(x, _TOP), (x, height - _BOTTOM)], f"moment {style}".strip()) for x, style in upright]
     named = list[tuple[str, str]]()
     for index, each in enumerate(series):
         colour = (index if each.colour is None else each.colour) % COLOURS
@@ -240,8 +232,7 @@ def _legend(named: Sequence[tuple[str, str]], width: float, y: float) -> tuple[l
     return shapes, y
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     name: str
     value: float
     words: str  # behind it

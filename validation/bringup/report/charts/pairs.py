@@ -65,8 +65,7 @@ def _map(known: _Speeds, nodes: Sequence[str], bad: Collection[frozenset[str]], 
     else:
         shapes.append(Text(left, _TOP - 5, "receives →", "soft"))
     shapes += _scale(left, _TOP + whole + 8, most, "rows send")
-    width = max(left + whole + 4, left + 250)
-    return Drawing("Bandwidth between nodes", width, _TOP + whole + 38, shapes, note)
+    return Drawing("Bandwidth between nodes", left + max(whole + 4, 250), _TOP + whole + 38, shapes, note)
 
 
 def _by_node(known: _Speeds, nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str) -> Drawing:

@@ -2,8 +2,8 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.characters import for_xml
 from bringup.kernel.records import files
@@ -14,8 +14,7 @@ _WIDTH = 1300.0  # of a sheet of several
 _MARGIN, _HEADING = 20.0, 24.0
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     drawing: Drawing
     x: float
     y: float

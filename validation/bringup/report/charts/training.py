@@ -25,8 +25,7 @@ def deciding(entries: Sequence[Entry]) -> list[Drawing]:
 
 
 def _scaling(runs: _Runs) -> list[Drawing]:
-    """Draw a figure for each strategy, all on one scale: tokens/s of all ranks over ranks, beside what one rank alone
-    would make of so many. Empty without a run of one rank."""
+    """Draw tokens/s over ranks of each strategy beside the ideal, one rank's times ranks. Empty without that run."""
     alone = next((metrics.tokens_per_s for _, metrics in runs if metrics.world_size == 1), None)
     several = grouped((metrics.observed.kind, metrics) for _, metrics in runs if metrics.world_size > 1)
     if alone is None or not several:
@@ -93,11 +92,8 @@ def _colour(metrics: TrainMetrics) -> int:
 
 def _losses(runs: _Runs, tolerance: float | None) -> list[Drawing]:
     """Thick below thin, so that lines which coincide are all seen."""
-    series = [
-        Series(name, list(enumerate(metrics.loss, start=1)), "" if index else "wide", index)
-        for index, (name, metrics) in enumerate(runs)
-        if len(metrics.loss) > 1
-    ]
+    known = [(index, name, metrics.loss) for index, (name, metrics) in enumerate(runs) if len(metrics.loss) > 1]
+    series = [Series(name, list(enumerate(loss, start=1)), "" if n else "wide", n) for n, name, loss in known]
     gaps = [abs(a - b) for _, metrics in runs for a, b in zip(metrics.loss, runs[0][1].loss, strict=False)]
     if len(series) > 1 and tolerance is not None and max(gaps) <= tolerance:  # one line, not as many as cover it
         series = [replace(series[0], name=f"all {len(series)} runs, within {tolerance:g} of each other", style="")]
@@ -107,11 +103,8 @@ def _losses(runs: _Runs, tolerance: float | None) -> list[Drawing]:
 def _gaps(runs: _Runs, tolerance: float | None) -> list[Drawing]:
     first, base = runs[0]
     gaps = [[abs(a - b) for a, b in zip(metrics.loss, base.loss, strict=False)] for _, metrics in runs]
-    series = [
-        Series(name, list(enumerate(of_run, start=1)), colour=index)
-        for index, ((name, _), of_run) in enumerate(zip(runs, gaps, strict=True))
-        if index and len(of_run) > 1
-    ]
+    others = [(n, name, of_run) for n, ((name, _), of_run) in enumerate(zip(runs, gaps, strict=True)) if n]
+    series = [Series(name, list(enumerate(gap, start=1)), colour=n) for n, name, gap in others if len(gap) > 1]
     limits = [] if tolerance is None else [Limit(tolerance, f"tolerance {tolerance:g}")]
     title = f"Loss gap to {first}, nats per token"
     return [lines(title, series, "optimizer step", "", limits=limits, least_tick=1.0, from_zero=True)] if series else []

@@ -43,8 +43,7 @@ def _line(trained: Trained, name: str, sources: str | list[str]) -> str | None:
 
 
 def chapters(runs: Sequence[Trained], compared: Compared, with_others: Compared) -> list[Chapter]:
-    """Return the chapters of a report on at least one run. What none of them recorded has no line. with_others: these
-    runs beside others, too."""
+    """Return the chapters of a report. What no run recorded has no line. with_others: these runs beside others, too."""
     written = []
     for title, of_chapter in layout().chapters.items():
         read = [(name, [_line(run, name, sources) for run in runs]) for name, sources in of_chapter.items()]

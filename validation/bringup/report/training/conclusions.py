@@ -58,16 +58,13 @@ def interpretation(runs: Sequence[Trained], compared: Compared) -> list[str]:
     if len(gaps) > 1:
         agree = "All learn the same" if all(row.agrees for row in rows) else "They do NOT learn the same"
         sentences.append(f"{agree}: the losses differ by {max(gaps):.1e} nats at most in a step.")
-    fastest = max(runs, key=lambda run: run.metrics.tokens_per_s)
-    metrics = fastest.metrics
+    metrics = max(runs, key=lambda run: run.metrics.tokens_per_s).metrics
     mfu = "" if metrics.mfu is None else f", MFU {100 * metrics.mfu:.1f} %"
     share, scaled = metrics.communication_share, None if metrics.summary is None else metrics.summary.scaling
     alone = "" if scaled is None or metrics.world_size == 1 else f", {100 * scaled:.0f} % of what one alone makes"
     exposed = "" if share is None else f"; {100 * share:.1f} % of a step was communication that nothing overlapped"
-    sentences.append(
-        f"{'Fastest: ' if len(runs) > 1 else ''}{_named(metrics)}: {metrics.tokens_per_s:,.0f} tokens/s, "
-        f"{metrics.tokens_per_s_per_rank:,.0f} of a rank{alone}{mfu}{exposed}."
-    )
+    speed = f"{metrics.tokens_per_s:,.0f} tokens/s, {metrics.tokens_per_s_per_rank:,.0f} of a rank"
+    sentences.append(f"{'Fastest: ' if len(runs) > 1 else ''}{_named(metrics)}: {speed}{alone}{mfu}{exposed}.")
     least = min(runs, key=lambda run: run.metrics.memory_check.states_measured_bytes)
     sentences.append(f"{'Least memory: ' if len(runs) > 1 else ''}{_named(least.metrics)}: {_held(least.metrics)}.")
     return sentences
@@ -86,8 +83,7 @@ def _held(metrics: TrainMetrics) -> str:
 
 
 def compared(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Compared:
-    """Compare the trainings by the rules of `bringup compare`; or say why they cannot be compared. Empty: there is
-    none whose evidence holds."""
+    """Compare the trainings as `bringup compare` does; or say why not. Empty: there is none whose evidence holds."""
     known = [entry for run in judged if (entry := entry_of(run)) is not None]
     if not known:
         return ""

@@ -121,8 +121,7 @@ def losses(trained: Trained) -> str | None:
 
 
 def straggler(trained: Trained) -> str | None:
-    slow = trained.metrics.straggler
-    if slow is None:
+    if (slow := trained.metrics.straggler) is None:
         return "one rank has no other to be slower than" if trained.metrics.world_size == 1 else None
     return f"rank {slow.rank} on {slow.node}, {slow.slowdown:.2f} × the median in {slow.part}"
 
@@ -174,16 +173,14 @@ def communication_shares(trained: Trained) -> str | None:
 
 def communication_seconds(trained: Trained) -> str | None:
     """Say how many seconds of a step, with what overlaps, and how many the collectives phase predicts."""
-    measured = trained.metrics.communication
-    if measured is None:
+    if (measured := trained.metrics.communication) is None:
         return None  # the line of the shares says why
     return f"{min(measured.total_s):.4g} s on the rank that waited least, {_predicted(trained, measured)}"
 
 
 def communication_speeds(trained: Trained) -> str | None:
     """Return bus bandwidth of each kind of collective."""
-    measured = trained.metrics.communication
-    if measured is None:
+    if (measured := trained.metrics.communication) is None:
         return None  # the line of the shares says why
     speeds = "; ".join(_speed(trained, each) for each in measured.collectives)
     return speeds or f"not known: {measured.collectives_reason}"
@@ -191,10 +188,9 @@ def communication_speeds(trained: Trained) -> str | None:
 
 def inspected(trained: Trained) -> str | None:
     """Say what NCCL's Inspector plugin measured in all steps; None where it did not run."""
-    operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
     words = [
         f"{operation} {busbw.value:.3g} GB/s, {busbw.subject} ({busbw.why})"
-        for operation in operations
+        for operation in ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
         for busbw in trained.seen(f"inspector.{operation}.busbw")
     ]
     return "; ".join(words) or None

@@ -9,7 +9,7 @@ from statistics import fmean
 from bringup.kernel.facts.names import shortened
 from bringup.kernel.facts.parser_result import is_number
 from bringup.kernel.judge import Judged
-from bringup.kernel.records import Observation
+from bringup.kernel.records import Observation, grouped
 from bringup.readers import curve, monitor
 from bringup.report import system
 from bringup.training.advise import bandwidth
@@ -24,21 +24,14 @@ _OF_ALL = ("memory_gib", "memory_used_gib", "slowdowns")  # what loading a model
 
 def _words(rows: Mapping[str, list[monitor.Row]], steps: Mapping[str, list[float]]) -> dict[str, str]:
     columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
-    measured = {
-        subject: [row for row in samples if _lies_in(row, *steps.get(row["node"], (0.0, 0.0)))]
-        for subject, samples in rows.items()
-    }
+    each = ((subject, row, steps.get(row["node"], (0.0, 0.0))) for subject, of in rows.items() for row in of)
+    measured = grouped((subject, row) for subject, row, (begin, end) in each if begin <= float(row["unix_s"]) <= end)
     summaries = {column: _column(column, rows if column in _OF_ALL else measured) for column in columns}
     return {column: text for column, text in summaries.items() if text and column not in _NO_MEASURE}
 
 
-def _lies_in(row: monitor.Row, begin: float, end: float) -> bool:
-    return begin <= float(row["unix_s"]) <= end
-
-
 def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
-    """Sum up a column: `mean 41, most 97 (n0), lowest mean 12 (n1)`; a counter by what was added: `3 GB in all, most 2
-    GB (n0)`; words by themselves."""
+    """Sum up a column: `mean 41, most 97 (n0), lowest mean 12 (n1)`; of a counter what was added; of words each one."""
     texts = {subject: [sample[column] for sample in samples if sample.get(column)] for subject, samples in rows.items()}
     values = {subject: [float(text) for text in cells if _NUMBER.fullmatch(text)] for subject, cells in texts.items()}
     values = {subject: numbers for subject, numbers in values.items() if numbers}

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bringup.kernel.errors import SlurmError
 from bringup.readers.node_states import Node
@@ -21,8 +22,7 @@ _QOS_FORMAT = ",".join(["Name", *_QOS_FIELDS, "MaxTRESPerUser", "MaxTRES", "GrpT
 _TRES = {"gres/gpu": GPUS, "node": NODES}
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(NamedTuple):
     """One association of this user."""
 
     name: str

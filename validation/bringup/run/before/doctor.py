@@ -12,24 +12,19 @@ from bringup.domains import cuda
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, CannotStart, FileError
 from bringup.kernel.facts.names import the_first
-from bringup.kernel.judge import Judged
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.claims import CLAIMS
 from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.plan.profile import Profile
 from bringup.readers.known import vendors
 from bringup.readers.node_states import Node
-from bringup.report.render import render
-from bringup.report.text import shown_path
 from bringup.run import auto_profile, partitions, slurm
 from bringup.run import site as at_site
+from bringup.run.auto_profile import Driver
 from bringup.run.before import cluster as of_slurm
 from bringup.run.before import host as of_host
 from bringup.run.before.cluster import AT_ONCE, GPUS, NODES, SUBMITTED, Cluster
-from bringup.run.before.host import UNLIMITED, Host
 from bringup.run.nodes import MIG, most_common
-from bringup.run.site import AtSite
 from bringup.run.site_file import Site
 
 SHARED = re.compile(
@@ -42,28 +37,19 @@ NO_SITE = Site(schema_version=1, name="none")  # what holds where no site file s
 
 
 @dataclass(frozen=True)
-class Driver:
-    """From the newest run of discovery."""
-
-    version: str
-    gpu: str  # model
-    run: str
-
-
-@dataclass(frozen=True)
 class Facts:
     """What the checks look at."""
 
-    host: Host
+    host: of_host.Host
     cluster: Cluster | BringupError  # the error: Slurm does not answer
     partition: str | None  # names, with commas between them; None: the default one
-    site: AtSite | BringupError | None
-    profile: Profile | BringupError
+    site: at_site.AtSite | BringupError | None
+    profile: profiles.Profile | BringupError
     driver: Driver | None
 
     @property
     def declared(self) -> Site:
-        return self.site.site if isinstance(self.site, AtSite) else NO_SITE
+        return self.site.site if isinstance(self.site, at_site.AtSite) else NO_SITE
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -102,7 +88,7 @@ def _torch(facts: Facts) -> Finding:
         if driver is not None:
             return Finding("WARN", f"{says}; the nodes have driver {driver.version} ({driver.run})", cure)
         # not where the profile says that programs compute on the CPU
-        device = facts.profile.expect.get("train.device") if isinstance(facts.profile, Profile) else None
+        device = facts.profile.expect.get("train.device") if isinstance(facts.profile, profiles.Profile) else None
         if most_common(facts.nodes) is not None and (device is None or device.one_of != ["cpu"]):
             return Finding("WARN", f"{says}, and Slurm hands out GPUs", cure)
         return Finding("PASS", f"{says}; no run has seen a GPU driver")
@@ -111,8 +97,7 @@ def _torch(facts: Facts) -> Finding:
         says = f"{torch.version} for CUDA {torch.cuda} needs driver {least}; no discovery has asked the nodes yet"
         return Finding("NOT ASKED", says, "bringup run discovery --nodes 1, then bringup doctor again")
     says = f"{torch.version} for CUDA {torch.cuda}; driver {driver.version} on {driver.gpu} ({driver.run})"
-    old = cuda.too_old(driver.version, torch.cuda)
-    if old is None:
+    if (old := cuda.too_old(driver.version, torch.cuda)) is None:
         return Finding("INCOMPLETE", says, "not known which driver this CUDA needs")
     if old:
         return Finding("FAIL", f"{says} is too old", cuda.way_out(driver.version, driver.gpu))
@@ -171,26 +156,11 @@ def _profile(facts: Facts) -> Finding:
     return Finding("PASS", f"{profile.name}: {profile.description}")
 
 
-class Tool(NamedTuple):
-    program: str
-    brings: str
-    gates: str  # the beginning of the names of gates that need it
-    instead: str = ""  # what is used without it
-
-
-TOOLS = (
-    Tool("dcgmi", "DCGM", "sweep.dcgm."),
-    Tool("ib_write_bw", "perftest", "fabric."),
-    Tool("fio", "fio", "", "plain reads and writes"),
-    Tool("all_reduce_perf", "nccl-tests", "", "torch's own collectives"),
-)
-
-
 def _tools(facts: Facts) -> Finding:
     """Of this host: only a job sees those of the nodes."""
-    missing = [tool for tool in TOOLS if tool.program not in facts.host.tools]
+    missing = [tool for tool in of_host.TOOLS if tool.program not in facts.host.tools]
     if not missing:
-        return Finding("PASS", f"{', '.join(tool.brings for tool in TOOLS)} are here; nodes need them too")
+        return Finding("PASS", f"{', '.join(tool.brings for tool in of_host.TOOLS)} are here; nodes need them too")
     costs = []
     for tool in missing:
         gates = [gate for gate in GATES.values() if tool.gates and gate.id.startswith(tool.gates)]
@@ -260,8 +230,7 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
     says += f"; OverSubscribe={sharing}"
     if not usable:
         return Finding("INCOMPLETE", says, "sinfo -N -l says why no node is usable")
-    others = [each for each, node in nodes.items() if node.gres != usual.gres]
-    if others:
+    if others := [each for each, node in nodes.items() if node.gres != usual.gres]:
         cure = f"nothing, if these may be left aside: a run takes those with {usual.gres}; --nodelist names others"
         return Finding("WARN", f"{says}; others have another Gres: {the_first(others)}", cure)
     return Finding("PASS", says)
@@ -269,7 +238,7 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
 
 def _phases(facts: Facts, cluster: Cluster) -> Finding:
     """Whether each phase's partition takes its job: the same look as `bringup run` has before it submits."""
-    at, nodes = facts.site if isinstance(facts.site, AtSite) else None, list(facts.nodes)
+    at, nodes = facts.site if isinstance(facts.site, at_site.AtSite) else None, list(facts.nodes)
     if not nodes:
         return Finding("NOT ASKED", "there is no partition with nodes to ask about", "first the partition")
     refused = []
@@ -299,8 +268,7 @@ def _request(facts: Facts, cluster: Cluster) -> Finding:
 
 def _account(facts: Facts, cluster: Cluster) -> Finding:
     enforced = cluster.settings.get("AccountingStorageEnforce", "none").lower()
-    named = facts.declared.submitted("account", None)
-    account = named or os.environ.get("SBATCH_ACCOUNT") or cluster.default_account
+    account = facts.declared.submitted("account", None) or os.environ.get("SBATCH_ACCOUNT") or cluster.default_account
     if cluster.accounts is None:
         if "associations" in enforced or "limits" in enforced:
             says = "accounts are enforced, and sacctmgr gave no answer"
@@ -332,8 +300,8 @@ def _account(facts: Facts, cluster: Cluster) -> Finding:
 
 def _limits(facts: Facts, cluster: Cluster) -> Finding:
     (soft, hard), memory = facts.host.nofile, facts.host.memlock[0]
-    shown = ["unlimited" if number == UNLIMITED else str(number) for number in (soft, hard)]
-    locked_mib = "unlimited" if memory == UNLIMITED else f"{memory / 2**20:g} MiB"
+    shown = ["unlimited" if number == of_host.UNLIMITED else str(number) for number in (soft, hard)]
+    locked_mib = "unlimited" if memory == of_host.UNLIMITED else f"{memory / 2**20:g} MiB"
     says = f"open files {shown[0]} (hard {shown[1]}), locked memory {locked_mib}; "
     files, locked = cluster.propagated("NOFILE"), cluster.propagated("MEMLOCK")
     says += {True: "jobs get these", False: "jobs get those of slurmd instead", None: "perhaps jobs get these"}[files]
@@ -343,9 +311,9 @@ def _limits(facts: Facts, cluster: Cluster) -> Finding:
     needs_locks = profile is None or profile.reason_not_applicable("discovery.memlock") is None
     cures = []
     # as discovery judges: a program may raise its own soft limit, and ours do
-    if files is not False and isinstance(floor, int | float) and hard != UNLIMITED and hard < floor:
+    if files is not False and isinstance(floor, int | float) and hard != of_host.UNLIMITED and hard < floor:
         cures.append(f"hard nofile {floor:g} in /etc/security/limits.conf, then log in again")
-    if locked is not False and memory != UNLIMITED and needs_locks:
+    if locked is not False and memory != of_host.UNLIMITED and needs_locks:
         cures.append("where RDMA is used: memlock unlimited in /etc/security/limits.conf, then log in again")
     return Finding("WARN", says, "; ".join(cures)) if cures else Finding("PASS", says)
 
@@ -366,8 +334,7 @@ def _containers(facts: Facts, cluster: Cluster) -> Finding:
     has_pyxis, tools = facts.host.has_pyxis, facts.host.tools
     there = [name for name, is_there in (("pyxis", has_pyxis), ("apptainer", "apptainer" in tools)) if is_there]
     has = " and ".join(there) or "neither pyxis nor apptainer"
-    wanted = facts.declared.container
-    if wanted is None:
+    if (wanted := facts.declared.container) is None:
         return Finding("PASS", f"no container is declared; {has} here")
     if wanted.runtime == "pyxis" and has_pyxis is False:
         says = "the site file says pyxis, and srun has no --container-image"
@@ -395,10 +362,6 @@ def findings(facts: Facts) -> dict[str, Finding]:
     return {title(look): look(facts, facts.cluster) for look in OF_SLURM} | shown
 
 
-def screen(shown: Mapping[str, Finding]) -> str:
-    return render("doctor.txt.j2", lines=shown)
-
-
 def exit_code(shown: Mapping[str, Finding]) -> int:
     marks = {finding.mark for finding in shown.values()}
     return 1 if "FAIL" in marks else 2 if "INCOMPLETE" in marks else 0
@@ -410,7 +373,8 @@ def look(profile_name: str) -> dict[str, Finding]:
     discovery = auto_profile.newest([])
     profile = _or_why_not(lambda: auto_profile.profile(profiles.load(profile_name), [], discovery))
     cluster = _or_why_not(of_slurm.read)
-    return findings(Facts(of_host.read(), cluster, slurm.chosen_partition(), site, profile, _driver(discovery)))
+    driver = None if discovery is None else auto_profile.driver(discovery)
+    return findings(Facts(of_host.read(), cluster, slurm.chosen_partition(), site, profile, driver))
 
 
 def _or_why_not(ask: Callable[[], T]) -> T | BringupError:
@@ -418,13 +382,3 @@ def _or_why_not(ask: Callable[[], T]) -> T | BringupError:
         return ask()
     except BringupError as error:
         return error
-
-
-def _driver(discovery: Judged | None) -> Driver | None:
-    """Return what discovery saw of driver and GPU."""
-    seen = reversed(discovery.observations) if discovery is not None else ()
-    values = {each.quantity: str(each.value) for each in seen if each.value is not None}
-    if discovery is None or "discovery.gpu.driver" not in values:
-        return None
-    gpu = values.get("discovery.gpu.model", "a GPU of no known model")
-    return Driver(values["discovery.gpu.driver"], gpu, shown_path(discovery.folder))

@@ -11,12 +11,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.kernel.facts import facts as probe_facts
 from bringup.kernel.results import REPOSITORY
 from bringup.run import programs
 
-TOOLS = ("dcgmi", "ib_write_bw", "fio", "all_reduce_perf", "apptainer")
+
+class Tool(NamedTuple):
+    program: str
+    brings: str
+    gates: str  # the beginning of the names of gates that need it
+    instead: str = ""  # what is used without it
+
+
+TOOLS = (
+    Tool("dcgmi", "DCGM", "sweep.dcgm."),
+    Tool("ib_write_bw", "perftest", "fabric."),
+    Tool("fio", "fio", "", "plain reads and writes"),
+    Tool("all_reduce_perf", "nccl-tests", "", "torch's own collectives"),
+)
 UNLIMITED = resource.RLIM_INFINITY
 _CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'([\d.]+)'|None)", re.MULTILINE)
 _VERSION = re.compile(r"^__version__ = '(\S+)'", re.MULTILINE)
@@ -25,8 +39,7 @@ _ANSWER_S = 60
 _MAY_READ_THE_JOURNAL = {"systemd-journal", "adm", "wheel"}  # journalctl(1)
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(NamedTuple):
     version: str  # 2.13.0+cu130
     cuda: str | None  # 13.0; None: a build for CPUs
 
@@ -53,15 +66,15 @@ class Host:
     nofile: tuple[int, int]  # soft, hard
     memlock: tuple[int, int]
     folder: Folder
-    tools: Sequence[str]  # those of TOOLS that are on the PATH
+    tools: Sequence[str]  # programs of TOOLS, and apptainer, that are on the PATH
     kernel_log_is_closed: bool
     has_pyxis: bool | None  # whether srun knows --container-image; None: srun gives no answer
 
 
 def read() -> Host:
-    venv = environment()
+    venv, srun = environment(), programs.done(["srun", "--help"], _ANSWER_S)
     python = venv / "bin/python"
-    named = os.environ.get("NCCL_TESTS_BIN", "")
+    named, asked = os.environ.get("NCCL_TESTS_BIN", ""), [*(tool.program for tool in TOOLS), "apptainer"]
     return Host(
         arch=platform.machine(),
         python=platform.python_version(),
@@ -71,9 +84,9 @@ def read() -> Host:
         nofile=resource.getrlimit(resource.RLIMIT_NOFILE),
         memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK),
         folder=folder(REPOSITORY),
-        tools=[tool for tool in TOOLS if shutil.which(tool) or (named and (Path(named) / tool).is_file())],
+        tools=[tool for tool in asked if shutil.which(tool) or (named and (Path(named) / tool).is_file())],
         kernel_log_is_closed=_kernel_log_is_closed(),
-        has_pyxis=_knows_pyxis(),
+        has_pyxis=None if srun is None or srun.returncode else "--container-image" in srun.stdout,
     )
 
 
@@ -129,8 +142,3 @@ def _is_exported(path: Path) -> bool:
         return False
     exported = [line.split()[0].strip('"') for line in text.splitlines() if line.strip() and line.lstrip()[0] != "#"]
     return any(path.is_relative_to(place) for place in exported if place.startswith("/"))
-
-
-def _knows_pyxis() -> bool | None:
-    shown = programs.done(["srun", "--help"], _ANSWER_S)
-    return "--container-image" in shown.stdout if shown is not None and shown.returncode == 0 else None

@@ -13,7 +13,6 @@ from bringup.run import slurm
 from bringup.run.before.cluster import Cluster
 from bringup.run.nodes import MIG, most_common
 from bringup.run.partitions import Partition
-from bringup.run.site_file import Site
 
 TO_ADD = """
 # What Slurm cannot say; docs/site-file.md has every key:
@@ -24,7 +23,7 @@ TO_ADD = """
 
 
 class NewSite(NamedTuple):
-    site: Site
+    site: sites.Site
     assumed: list[str]  # a line each
 
 
@@ -33,14 +32,13 @@ def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
     assumed: list[str] = []
     partition = _partition(cluster, assumed)
     nodes = cluster.nodes_of([partition])
-    usual = most_common(nodes)
-    if usual is None:
+    if (usual := most_common(nodes)) is None:
         raise CannotStart(f"partition {partition.name} has no GPU: Slurm says Gres=(null) for {the_first(list(nodes))}")
     request = _request(usual, nodes, assumed)
     whole = "every job of a phase asks for whole nodes by itself (--exclusive)"
     assumed.append(f"OverSubscribe={partition.sharing}: {whole}")
     account = _account(cluster, partition, assumed)
-    site = Site(
+    site = sites.Site(
         schema_version=1,
         name=name or re.sub(r"[^\w.-]", "-", cluster.name or "") or "here",
         partition=partition.name,
