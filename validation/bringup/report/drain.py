@@ -155,7 +155,7 @@ def _failed_nodes(judged: Judged) -> dict[str, dict[str, Action]]:
         gate = catalogue.GATES.get(verdict.gate) or judged.own.get(verdict.gate)
         if verdict.outcome is not Outcome.FAIL or gate is None or gate.per not in ("node", "rank"):
             continue
-        node = verdict.subject.partition("/")[0]
+        node = verdict.node
         if node in judged.run.nodes and not all(PHASES[stem].is_training for stem in gate.phases):
             action = verdict.action or gate.helps
             known = nodes_of.setdefault(gate.id, {})

@@ -93,7 +93,7 @@ def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
 
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
     """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
-    spoken = [s for s in run.observations if s.quantity == _SPOKEN and s.subject.partition("/")[0] == node]
+    spoken = [s for s in run.observations if s.quantity == _SPOKEN and s.node == node]
     if spoken and verdict.gate.startswith(_OF_THE_DRIVER):
         return "; ".join(str(s.value) for s in spoken)[:_LONGEST]
     name, _, number = verdict.evidence.partition(",")[0].rpartition(":")  # raw/inventory.jsonl:12
@@ -115,7 +115,7 @@ def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> l
     known: dict[str, dict[str, str]] = {}
     for fact in (fact for run in judged for fact in run.observations if fact.subject.startswith(f"{node}/GPU-")):
         if fact.value is not None and fact.quantity.startswith(_OF_A_GPU):
-            device, name = fact.subject.partition("/")[2], fact.quantity.partition(".gpu.")[2]
+            device, name = fact.device, fact.quantity.partition(".gpu.")[2]
             known.setdefault(device, {})[name] = value_in_words(fact.value, fact.unit)
     rows = []
     for device, facts in known.items():
