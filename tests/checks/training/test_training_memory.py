@@ -14,7 +14,7 @@ from bringup.training.records import RunArgs
 from loops import for_each
 from recipe import memory as states
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, opened
-from showing import shows_failing
+from showing import check, shows_failing
 
 GIB = 2**30
 HEALTHY = {
@@ -43,8 +43,7 @@ def verdicts(results, check, *, profile_name="local-cpu", **args) -> dict[str, V
 
 def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path):
     by_gate = verdicts(tmp_path, HEALTHY)
-    assert by_gate["train.memory.states"].outcome is PASS
-    assert "1.6 MiB on rank 0, predicted 1.6 MiB" in by_gate["train.memory.states"].observed
+    check(by_gate["train.memory.states"], PASS, "1.6 MiB on rank 0, predicted 1.6 MiB")
     assert "train.memory.peak" not in by_gate  # not applicable without a GPU
 
 
@@ -81,8 +80,7 @@ COMPILED = {"compile": True}
 )
 def test_the_peak_on_a_gpu(tmp_path_factory, changes, args, outcome, says):
     by_gate = verdicts(tmp_path_factory.mktemp("run"), ON_GPU | changes, profile_name="generic", **args)
-    assert by_gate["train.memory.peak"].outcome is outcome
-    assert says in (by_gate["train.memory.peak"].cause or "")
+    check(by_gate["train.memory.peak"], outcome, says)
     assert by_gate["train.memory.states"].outcome is (FAIL if "states_measured_bytes" in changes else PASS)
 
 
