@@ -1,7 +1,5 @@
 """Profiles: expected numbers with unit and source."""
 
-import json
-
 import pytest
 from bringup.kernel import results
 from bringup.kernel.errors import FileError
@@ -10,6 +8,7 @@ from bringup.kernel.plan import profile, transports
 from bringup.kernel.plan.profile import load, parse
 from loops import case_for_each, for_each
 from runs_for_tests import discovery
+from trained_runs import change
 
 GOOD = """
 schema_version: 1
@@ -141,8 +140,7 @@ def test_a_run_that_was_recorded_with_a_plugins_name_is_refused_with_what_to_wri
     folder = discovery(tmp_path, monkeypatch)
     old = GOOD.replace("rdma-verbs", "IB")
     (folder / "profile.yaml").write_text(old)
-    record = json.loads((folder / "run.json").read_text()) | {"profile_sha256": results.sha256(old)}
-    (folder / "run.json").write_text(json.dumps(record))
+    change(folder, "run.json", profile_sha256=results.sha256(old))
     says = refused("judge", folder)
     assert "profile.yaml:6: expect.nccl.transport.one_of.0: a profile names the class of a transport: for 'IB' " in says
     assert "write rdma-verbs; judge it with --profile NAME" in says
