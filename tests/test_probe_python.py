@@ -7,13 +7,12 @@ Those that import torch run in the environment of the checkout, and may use what
 """
 
 import ast
-from pathlib import Path
 
 import pytest
 import vermin
 from loops import for_each
+from programs import PROBES
 
-PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
 WITH_TORCH = {"bench", "collectives", "compute", "groups", "imports", "node_sweep", "seeded_step", "sustained_load"}
 HEALTH = PROBES.parent / "slurm"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from advised import H100, LLAMA, advice, by_name, flops_of_llama, question
-from bringup import cli
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.ceiling import Machine, Mfu, Sourced
@@ -177,14 +176,12 @@ def test_the_choice(strategies, use):
     assert advise.choose(strategies)[0] == use
 
 
-def test_the_verb_prints_one_screen_or_the_record(capsys, refused):
+def test_the_verb_prints_one_screen_or_the_record(shown, refused):
     words = ["advise", "--model", "llama3-8b", "--nodes", "2", "--gpus-per-node", "8", "--profile", "h100-8x400g"]
-    assert cli.main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = shown(0, *words).splitlines()
     assert len(lines) <= 50
     assert max(map(len, lines)) <= 160
-    assert cli.main([*words, "--json"]) == 0
-    assert Advice.model_validate_json(capsys.readouterr().out).use is not None
+    assert Advice.model_validate_json(shown(0, *words, "--json")).use is not None
     assert "nope" in refused("advise", "--model", "nope", "--nodes", "2", "--gpus-per-node", "8")
 
 
@@ -232,12 +229,11 @@ def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_pro
     assert args.sync_each_batch == (asked.layout.sync_each_batch and chosen.accumulation > 1)
 
 
-def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(monkeypatch, tmp_path, capsys):
+def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(monkeypatch, tmp_path, shown):
     own = tmp_path / "own.json"
     own.write_text((ROOT / "training/models/llama3-8b.json").read_text())
     words = ["advise", "--json", "--profile", H100.name, "--model", str(own), "--nodes", "2", "--gpus-per-node", "8"]
-    assert cli.main(words) == 0
-    command = json.loads(capsys.readouterr().out)["command"]
+    command = json.loads(shown(0, *words))["command"]
     monkeypatch.setattr(sys, "argv", ["program", "--check", *command.partition(".sbatch")[2].split()])
     monkeypatch.setattr(arguments, "WORLD", 16)
     args = arguments.parse("", takes_hsdp=True, sharded=True)

@@ -86,10 +86,9 @@ def test_a_run_that_did_not_pass_is_no_baseline():
         baseline.made_of([])
 
 
-def test_the_verb_writes_a_new_file_and_over_another_by_force_alone(passed: Judged, tmp_path: Path, capsys, refused):
+def test_the_verb_writes_a_new_file_and_over_another_by_force_alone(passed: Judged, tmp_path: Path, shown, refused):
     file = tmp_path / "a baseline.json"
-    assert main(["site-baseline", str(passed.folder), "-o", str(file)]) == 0
-    assert "2 nodes" in capsys.readouterr().out
+    assert "2 nodes" in shown(0, "site-baseline", passed.folder, "-o", file)
     assert Baseline.model_validate_json(file.read_text()).groups[0].nodes == ["n0", "n1"]
     file.write_text(json.dumps({"somebody": "else's"}))
     assert "a baseline.json" in refused("site-baseline", passed.folder, "-o", file)

@@ -7,11 +7,10 @@ from bringup.kernel.facts import speakers
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.facts.reading import read_raw
 from bringup.kernel.judge import judge_folder
-from bringup.kernel.records import Outcome
 from bringup.readers import launcher, monitor, smoke_jobs, srun
 from factory import a_run, the_folder
 from loops import case_for_each
-from runs_for_tests import FIXTURES, discovery, reseal
+from runs_for_tests import FIXTURES, OPEN, PASS, discovery, reseal
 
 GPUS = "discovery.gpu.count"
 
@@ -44,7 +43,7 @@ def test_a_node_cannot_make_another_one_fail(tmp_path, monkeypatch):
     with (folder / "raw/inventory.jsonl").open("a") as stream:
         stream.write(f"0: {fact('n1', 'n1')}\n0: {fact('n1', 'n1', value=0)}\n")
     judged = judge_folder(reseal(folder))
-    assert judged.verdicts.outcome is Outcome.PASS
+    assert judged.verdicts.outcome is PASS
     (note,) = (note for note in judged.verdicts.notes if "refused" in note)
     assert note.startswith("raw/inventory.jsonl:")
     assert note.endswith("refused: task 0 runs on n0, and the line claims n1 (2 lines)")
@@ -56,10 +55,10 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
     for path in (folder / "raw").glob("*.jsonl"):
         path.write_text(path.read_text().replace("1: {", "0: {"))
     judged = judge_folder(reseal(folder))
-    assert judged.verdicts.outcome is Outcome.INCOMPLETE
-    assert {verdict.outcome for verdict in judged.verdicts.verdicts if verdict.subject == "n1"} != {Outcome.PASS}
+    assert judged.verdicts.outcome is OPEN
+    assert {verdict.outcome for verdict in judged.verdicts.verdicts if verdict.subject == "n1"} != {PASS}
     counted = next(v for v in judged.verdicts.verdicts if (v.gate, v.subject) == (GPUS, "n1"))
-    assert counted.outcome is Outcome.INCOMPLETE
+    assert counted.outcome is OPEN
 
 
 @case_for_each(

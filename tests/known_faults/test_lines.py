@@ -7,7 +7,6 @@ from pathlib import Path
 
 import generated as failure_modes
 import pytest
-from bringup.cli import main
 from bringup.kernel import judge
 from bringup.kernel.records import files
 from bringup.kernel.run_folder import RunFolder
@@ -216,9 +215,8 @@ def test_the_report_and_the_screen_show_the_sign(broken):
     assert "<script>" not in written
 
 
-def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, capsys):
-    assert main(["explain", str(broken)]) == 1
-    output = capsys.readouterr().out
+def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, shown):
+    output = shown(1, "explain", broken)
     assert "FAIL discovery.gpu.count [n1]: GPUs there: 1 of the 2 that Slurm hands out" in output
     assert "next: findmnt" not in output  # that is another sign's
     assert SIGNATURES["host.stale"].do in output

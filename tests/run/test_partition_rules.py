@@ -28,6 +28,7 @@ PartitionName=empty AllowAccounts=ALL AllowQos=ALL Default=NO MaxTime=UNLIMITED 
 """
 KNOWN = partitions.read(SHOWN)
 NODES = ["n0", "n1", "n2", "n3"]
+LOW = {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"}
 
 
 def refused(stem: str, nodes: list[str] = NODES, **environment: str) -> str | None:
@@ -78,11 +79,7 @@ def test_a_partition_that_takes_the_job_is_not_refused():
     ("smoke", {"SALLOC_PARTITION": "debug,closed"}, "smoke: partition debug does not hold"),
     ("smoke", {"SALLOC_PARTITION": "closed"}, "smoke: partition closed is DOWN: it starts no job; wait until it "),
     ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node, and partition train starts none"),
-    (
-        "discovery",
-        {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"},
-        "discovery: partition train takes jobs of QOS high, and its QOS is low; name another ",
-    ),
+    ("discovery", LOW, "discovery: partition train takes jobs of QOS high, and its QOS is low; name another "),
 )
 def test_a_partition_that_would_never_start_the_job_is_refused_in_one_line(stem, environment, says):
     message = refused(stem, **environment)
@@ -174,10 +171,8 @@ def test_a_phase_is_submitted_with_the_sites_options_and_variables(at, monkeypat
 
 # ---- whether two jobs share a node
 
-BY_VERSION = {
-    version: partitions.read((FIXTURES / f"slurm/partitions-{version}.txt").read_text())
-    for version in ("24.11", "26.05")
-}
+FILES = {version: FIXTURES / f"slurm/partitions-{version}.txt" for version in ("24.11", "26.05")}
+BY_VERSION = {version: partitions.read(file.read_text()) for version, file in FILES.items()}
 
 
 @for_each(
