@@ -135,7 +135,6 @@ def test_the_actions_of_a_sites_check_are_those_of_the_catalogue():
 )
 def test_a_reason_of_ours_is_read(text: str, gates: list[str]):
     given = drain.read_reason(text)
-    assert given is not None
     assert given.gates == gates
 
 
@@ -149,5 +148,4 @@ def test_a_reason_is_short_and_is_read_as_it_was_written(finding: str):
     written = drain.reason_of(finding, Action.RESET, "2026-11-23T02:00Z", "run a")
     assert len(written) <= drain.MOST_OF_A_REASON
     given = drain.read_reason(written)
-    assert given is not None
     assert (given.action, given.date, given.by) == ("reset", "2026-11-23T02:00Z", "run a")
