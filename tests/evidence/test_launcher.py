@@ -43,9 +43,8 @@ NO_WRITE = "run folder cannot be written"
 )
 def test_lines_of_the_launch_log(lines, facts):
     parsed = launcher.log(lines, "raw/launch.log", a_run("run_ddp_2node"))
-    assert observations_of(parsed) == [
-        (f"launcher.{name}", subject, value, f"raw/launch.log:{line}") for name, subject, value, line in facts
-    ]
+    expected = [(f"launcher.{name}", subject, value, f"raw/launch.log:{line}") for name, subject, value, line in facts]
+    assert observations_of(parsed) == expected
     assert parsed.problems == []
 
 

@@ -143,7 +143,6 @@ def copied_with_runs(playbook: Path, to: Path, *, is_inside: bool, parts_left_ou
     tree = playbook.parents[3]
     shutil.copytree(playbook, to)
     for step in read_record(playbook / results.PLAYBOOK, Playbook).steps:
-        assert step.folder is not None
         end = Path(step.folder).parts[parts_left_out:]
         shutil.copytree(tree / step.folder, (to if is_inside else to.parent).joinpath(*end))
     shutil.rmtree(tree)

@@ -59,7 +59,6 @@ def test_times_are_read_as_slurm_writes_them(text: str, minutes: float | None):
 @for_each(*PHASES.values())
 def test_the_limit_of_each_script_is_known(phase):
     limit = partitions.requested_minutes(phase, {})
-    assert limit is not None
     assert 10 <= limit <= 60
     assert partitions.requested_minutes(phase, {"SBATCH_TIMELIMIT": "7", "SALLOC_TIMELIMIT": "7"}) == 7
 
@@ -83,14 +82,12 @@ def test_a_partition_that_takes_the_job_is_not_refused():
 )
 def test_a_partition_that_would_never_start_the_job_is_refused_in_one_line(stem, environment, says):
     message = refused(stem, **environment)
-    assert message is not None
     assert message.startswith(says)
     assert "\n" not in message
 
 
 def test_a_job_that_is_too_long_or_too_large_says_by_how_much():
     message = refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug")
-    assert message is not None
     assert "asks for 30 minutes, and partition debug allows 10 (MaxTime)" in message
     assert 'time_limits: {run_ddp_2node: "10"}' in message
     known = [partition for partition in KNOWN if partition.name == "debug"]

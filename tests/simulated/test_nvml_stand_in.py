@@ -288,8 +288,6 @@ class TestEvents:
         """What the probe says; each step is written into the state file while it watches."""
         own = {"BRINGUP_SIMULATED_STATE": str(file), "LD_LIBRARY_PATH": str(library), "SLURMD_NODENAME": "n1"}
         with begun([sys.executable, PROBES / "xids.py"], env=os.environ | own, stdin=subprocess.PIPE) as probe:
-            assert probe.stdin is not None
-            assert probe.stdout is not None
             lines = [probe.stdout.readline()]  # it has begun
             for step in steps:
                 part = file.with_suffix(".part")
