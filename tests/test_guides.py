@@ -14,16 +14,8 @@ from factory import a_run, a_verdict, judged_of
 from programs import ROOT
 
 GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values()))
-KNOWN = {
-    "node": "n1",
-    "nodes": "n0,n1",
-    "node_count": "2",
-    "gpus": "8",
-    "run": "validation/results/smoke/a run",
-    "job": "17",
-    "profile": "generic",
-    "script": "training/slurm/run_ddp_2node.sbatch",
-}
+KNOWN = {"node": "n1", "nodes": "n0,n1", "node_count": "2", "gpus": "8", "job": "17", "profile": "generic"}
+KNOWN |= {"run": "validation/results/smoke/a run", "script": "training/slurm/run_ddp_2node.sbatch"}
 PLACE = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
 PLACE_LEFT = re.compile(PLACE.pattern + r"|…|\b(NODE|RUN|JOBID)\b")
 SECTION = re.compile(r'((?:<a id="[^"]+"></a>)+)\n\n### (.*)\n((?:(?!<a id=|## |### ).*\n)*)')

@@ -27,16 +27,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
 
-SMALL = {
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 12,
-    "vocab_size": 70,
-    "max_position_embeddings": 64,
-}
+SMALL = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4}
+SMALL |= {"num_key_value_heads": 2, "head_dim": 12, "vocab_size": 70, "max_position_embeddings": 64}
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"tie_word_embeddings": False},
     "smollm3": {"tie_word_embeddings": True, "pad_token_id": 3},

@@ -187,13 +187,7 @@ CONFIGS = [f"{device}/config" for device in ("ib/mlx5_0/device", GPU, SWITCH, SW
 REGISTERS = trees.config("256", "512")
 
 
-def probed(
-    root: Path,
-    at: str = "n0",
-    files: dict[str, str | bytes] | None = None,
-    shown: int | None = None,
-    gpu: str = "numa=0",
-):
+def probed(root: Path, at: str = "n0", files: dict | None = None, shown: int | None = None, gpu: str = "numa=0"):
     """files: that are otherwise; shown: the bytes of the registers that the kernel shows; gpu: what it says."""
     tree(root / at, {**SYSFS, **{config: REGISTERS[:shown] for config in CONFIGS}, **(files or {})})
     (root / at / "pci").mkdir()

@@ -120,10 +120,8 @@ def test_a_node_that_knows_the_user_otherwise_is_named(monkeypatch, how, words):
     ("wekafs backend/default rw", "wekafs backend/default"),
     ("xfs /dev/nvme0n1p2 rw", "the node's own xfs"),
 )
-def test_a_shared_home_is_compared_by_its_export_and_a_disk_of_the_node_by_its_kind(
-    tmp_path, monkeypatch, mount, words
-):
+def test_a_shared_home_is_compared_by_its_export_and_a_disk_of_the_node_by_its_kind(tmp_path, monkeypatch, mount, says):
     mounts = tree(tmp_path, {"mountinfo": f"21 1 0:5 / / rw,relatime shared:1 - {mount}"}) / "mountinfo"
     monkeypatch.setattr(software, "MOUNTS", mounts)
     (entries,) = [each.value for each in user(monkeypatch).observations if each.quantity == "inventory.user"]
-    assert f"home lies on={words}" in entries
+    assert f"home lies on={says}" in entries

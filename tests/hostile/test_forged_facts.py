@@ -24,14 +24,12 @@ def end(at: str, count: int = 1, probe: str = "inventory") -> str:
     return json.dumps({"probe": probe, "at": at, "end": count})
 
 
-def read(
-    folder: Path, name: str, *lines: str, phase: str = "smoke", nodes: tuple[str, ...] = ("n0", "n1", "n2")
-) -> Parsed:
-    """A file of raw/ as a judge reads it. Two GPUs on each node."""
+def read(folder: Path, name: str, *lines: str, phase: str = "smoke") -> Parsed:
+    """A file of raw/ as a judge reads it, of three nodes. Two GPUs on each node."""
     path = folder / "raw" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines))
-    return read_raw(the_folder(folder, a_run(phase, nodes)))
+    return read_raw(the_folder(folder, a_run(phase, ("n0", "n1", "n2"))))
 
 
 def believed(parsed: Parsed) -> set[tuple[str, str]]:
@@ -63,7 +61,6 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
 
 @case_for_each(
 
-
         ("counters-after.jsonl", f"0: {fact('n1', 'n1')}", "task 0 runs on n0, and the line claims n1"),
         ("counters-after.jsonl", f"0: {fact('n0', 'n1')}", f"the line of n0 claims {GPUS} of n1"),
         ("counters-after.jsonl", f"0: {fact('n0', 'n1/gpu0')}", f"the line of n0 claims {GPUS} of n1/gpu0"),
@@ -78,7 +75,6 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
         ("array-0.jsonl", fact("n1", "n1", probe="binding"), "scheduler_array alone writes there"),
         ("rank3.jsonl", fact("n0", "n0/rank3", probe="train"), "task 3 runs on n1, and the line claims n0"),
         ("array-0.jsonl", fact("n1", "n1", probe="scheduler_array"), f"the line of n1 claims {GPUS} of n1"),
-
 )  # fmt: skip
 def test_a_line_is_refused_and_named(tmp_path, name, line, says):
     parsed = read(tmp_path, name, line)

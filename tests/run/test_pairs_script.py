@@ -63,18 +63,10 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
     for moment in ("before", "after"):
         (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
-    job = JOB | {
-        "SLURM_JOB_NAME": "nccl_pairwise",
-        "SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]",
-        "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_SUBMIT_DIR": str(place),
-        "BRINGUP_PROFILE": "local-cpu",
-        "BRINGUP_PAIR_ENGINE": "tcp",
-        "BRINGUP_RUN_NAME": "stub",
-        "PYTHONPATH": str(place / "validation"),
-        "PATH": f"{srun.parent}:{os.environ['PATH']}",
-        "SLOW": slow,
-    }
+    job = JOB | {"SLURM_JOB_NAME": "nccl_pairwise", "SLURM_SUBMIT_DIR": str(place)}
+    job |= {"SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]", "SLURM_JOB_NUM_NODES": str(nodes), "SLOW": slow}
+    job |= {"BRINGUP_PROFILE": "local-cpu", "BRINGUP_PAIR_ENGINE": "tcp", "BRINGUP_RUN_NAME": "stub"}
+    job |= {"PYTHONPATH": str(place / "validation"), "PATH": f"{srun.parent}:{os.environ['PATH']}"}
     script = "infrastructure-validation/scripts/nccl_pairwise.sbatch"
     done = ran(["bash", script], cwd=place, env=kept | job | environment)
     return done, place / "validation/results/nccl_pairwise/stub"

@@ -32,19 +32,9 @@ def through_nvml(*changes: str) -> Parsed:
 
 
 def through_smi(kept: dict[str, str] | None = None, **changes: str | None) -> Parsed:
-    words = {
-        "serial": "identity",
-        "compute-apps": "processes",
-        "memory.used": "used",
-        "remapped": "remapped",
-        "mig": "mig",
-        "fabric": "fabric",
-        "clocks.app": "clock",
-        "clocks": "slowdown",
-        "ecc.mode": "ecc",
-        "power": "power",
-        "recovery": "recovery",
-    }
+    words = {"serial": "identity", "compute-apps": "processes", "memory.used": "used", "remapped": "remapped"}
+    words |= {"mig": "mig", "fabric": "fabric", "clocks.app": "clock", "clocks": "slowdown", "ecc.mode": "ecc"}
+    words |= {"power": "power", "recovery": "recovery"}
 
     def run(command, **_):
         answer = {**SMI, **changes}[next((name for word, name in words.items() if word in command[1]), "gpu")]
