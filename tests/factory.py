@@ -143,10 +143,10 @@ def the_folder(folder: Path, run: Run) -> RunFolder:
 
 def a_drill_result(**change: Any) -> DrillResult:
     """A drill that was performed and found."""
-    found = {"drill": "gpu-missing", "fault": "f", "phase": "discovery", "gate": "discovery.gpu.count", "subject": "n1"}
-    found |= {"outcome": Outcome.FAIL, "observed": "1", "seconds_to_detect": 2.0, "seconds": 3.0}
-    found |= dict.fromkeys(("performed", "detected", "right_subject", "right_cause"), True)
-    return DrillResult(**found | change)
+    made = {"drill": "gpu-missing", "fault": "f", "phase": "discovery", "gate": "discovery.gpu.count", "subject": "n1"}
+    made |= {"outcome": Outcome.FAIL, "observed": "1", "seconds_to_detect": 2.0, "seconds": 3.0}
+    made |= dict.fromkeys(("performed", "detected", "right_subject", "right_cause"), True)
+    return DrillResult(**made | change)
 
 
 def drilled(*results, runs=None, run=None, **change) -> Drilled:

@@ -124,8 +124,8 @@ def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside
 
 
 def resumed(folder: Path, step: int, *passed_over: str) -> None:
-    found = {"run": "earlier", "step": step, "world_size": 2, "passed_over": list(passed_over)}
-    change(folder, "metrics.json", resumed=found)
+    record = {"run": "earlier", "step": step, "world_size": 2, "passed_over": list(passed_over)}
+    change(folder, "metrics.json", resumed=record)
 
 
 def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path):
