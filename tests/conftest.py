@@ -15,21 +15,38 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed wou
 SLOWEST = ("golden", "test_training_", "test_checkpoint", "test_starter", "test_site", "test_fuzz")  # begin with them
 
 
+def _ended(arguments: tuple[object, ...]) -> object:
+    """The exit code of a verb, which argparse may end itself."""
+    try:
+        return cli.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        return stop.code
+
+
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Gives the one line with which a verb ends that cannot do what was asked: refused("judge", folder)."""
 
     def line(*arguments: object) -> str:
         capsys.readouterr()
-        try:
-            code: object = cli.main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # of argparse
-            code = stop.code
+        code = _ended(arguments)
         out, err = capsys.readouterr()
         assert (code, out, err.count("\n"), "a fault of bringup itself" in err) == (2, "", 1, False), out + err
         return err
 
     return line
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Gives the screen of a verb that ends with this exit code: shown(0, "judge", folder)."""
+
+    def screen(code: int, *arguments: object) -> str:
+        capsys.readouterr()
+        assert _ended(arguments) == code
+        return capsys.readouterr().out
+
+    return screen
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

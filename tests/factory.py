@@ -143,24 +143,10 @@ def the_folder(folder: Path, run: Run) -> RunFolder:
 
 def a_drill_result(**change: Any) -> DrillResult:
     """A drill that was performed and found."""
-    return DrillResult(
-        **{
-            "drill": "gpu-missing",
-            "fault": "f",
-            "phase": "discovery",
-            "gate": "discovery.gpu.count",
-            "subject": "n1",
-            "outcome": Outcome.FAIL,
-            "performed": True,
-            "detected": True,
-            "right_subject": True,
-            "right_cause": True,
-            "observed": "1",
-            "seconds_to_detect": 2.0,
-            "seconds": 3.0,
-        }
-        | change
-    )
+    made = {"drill": "gpu-missing", "fault": "f", "phase": "discovery", "gate": "discovery.gpu.count", "subject": "n1"}
+    made |= {"outcome": Outcome.FAIL, "observed": "1", "seconds_to_detect": 2.0, "seconds": 3.0}
+    made |= dict.fromkeys(("performed", "detected", "right_subject", "right_cause"), True)
+    return DrillResult(**made | change)
 
 
 def drilled(*results, runs=None, run=None, **change) -> Drilled:
@@ -173,18 +159,9 @@ def drilled(*results, runs=None, run=None, **change) -> Drilled:
 
 
 def a_drill_report(*results: DrillResult, **change: Any) -> DrillReport:
-    return DrillReport(
-        **{
-            "name": "r",
-            "place": "local-cluster",
-            "profile": None,
-            "git_commit": None,
-            "opened_at": "now",
-            "planned": [result.drill for result in results],
-            "results": list(results),
-            **change,
-        }
-    )
+    made = {"name": "r", "place": "local-cluster", "profile": None, "git_commit": None, "opened_at": "now"}
+    made |= {"planned": [result.drill for result in results], "results": list(results)}
+    return DrillReport(**made | change)
 
 
 # ---- runs in which all that was planned passed, on a cluster with GPUs and on the local one

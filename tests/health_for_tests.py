@@ -1,6 +1,5 @@
 """The health check as a site installs it, with checks that say what a test wants."""
 
-import importlib.util
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from typing import Any
 
 from bringup.health.records import Asked, Baseline, Group
 from bringup.kernel.records import Action
-from programs import program, ran
+from programs import module_at, program, ran
 
 SLURM = Path(__file__).resolve().parents[1] / "infrastructure-validation/slurm"
 NODE = "n1"
@@ -36,10 +35,7 @@ def a_baseline(*asked: Asked, nodes: tuple[str, ...] = ("n0", NODE)) -> Baseline
 
 def module(name: str) -> ModuleType:
     """A module of the health check, under a name of the test's own."""
-    spec = importlib.util.spec_from_file_location(f"health_{name}", SLURM / f"{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return module_at(SLURM / f"{name}.py", f"health_{name}")
 
 
 def fact(quantity: str, value: Any, subject: str = NODE, why: str | None = None) -> str:
@@ -73,6 +69,13 @@ class Installed:
 
     def code(self, *options: str) -> int:
         return self.run("--exit-code", *options).returncode
+
+    def ended(self, code: int, *words: str) -> str:
+        """What it prints at the end, with this code and these words."""
+        done = self.run("--exit-code")
+        assert done.returncode == code, done.stdout
+        assert [each for each in words if each not in done.stdout] == [], done.stdout
+        return done.stdout
 
     def answers(self) -> list[dict[str, Any]]:
         return json.loads(self.run("--json").stdout)["answers"]

@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +37,14 @@ def program(path: Path, body: str, by: str = "/bin/bash") -> Path:
     path.write_text(f"#!{by}\n{body}\n")
     path.chmod(0o755)
     return path
+
+
+def module_at(path: Path, name: str) -> ModuleType:
+    """A file of Python, with any ending or none, as a module under a name of the test's own."""
+    loader = SourceFileLoader(name, str(path))
+    made = module_from_spec(spec_from_loader(name, loader))
+    loader.exec_module(made)
+    return made
 
 
 def tree(root: Path, files: Mapping[str, str | bytes]) -> Path:

@@ -125,6 +125,11 @@ def documents_tokenized(run: Finished) -> list[int]:
     return [int(by_rank.get(str(rank), 0)) for rank in range(run.metrics().world_size)]
 
 
+def ended_well(run: Finished) -> Finished:
+    assert set(run.codes) == {0}, run.output
+    return run
+
+
 def require_refused(run: Finished, message: str) -> None:
     """One line, exit code 2, no training; of the ranks nothing is known."""
     (line,) = [line for line in run.output.splitlines() if "refused:" in line]

@@ -1,4 +1,6 @@
-"""A test names the gates that it shows failing. conftest.py watches what is judged while it runs, and checks this."""
+"""A test names the gates that it shows failing. conftest.py watches what is judged while it runs, and checks this.
+
+And what a verdict says, in one line of a test."""
 
 import importlib.util
 import sys
@@ -8,6 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from bringup.kernel.records import Outcome, Verdict
+from runs_for_tests import in_words
 
 MARK = "shows_failing"
 
@@ -16,6 +20,18 @@ def shows_failing(*gates: str) -> pytest.MarkDecorator:
     """On a test, or as `marks` of one `pytest.param`: each of these gates gets the worst outcome that its value can
     give it (fail, or warn where a gate only warns). Missing evidence does not count."""
     return getattr(pytest.mark, MARK)(*gates)
+
+
+def check(verdict: Verdict, outcome: Outcome, *says: str) -> None:
+    """The verdict is this, and each of these words stands in what was observed, or in why nothing was."""
+    is_so, words = in_words(verdict)
+    assert (is_so, [each for each in says if each not in words]) == (outcome, []), verdict
+
+
+def check_each(verdicts: Iterable[Verdict], *expected: Outcome | tuple[Outcome, str]) -> None:
+    """The same of one verdict after another, such as of the nodes."""
+    for verdict, wanted in zip(verdicts, expected, strict=True):
+        check(verdict, *(wanted if isinstance(wanted, tuple) else (wanted,)))
 
 
 def gates_shown_failing(path: Path) -> set[str]:

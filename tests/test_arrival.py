@@ -20,9 +20,7 @@ from bringup.readers import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
 from loops import case_for_each
-from programs import ROOT, begun, program, ran
-
-PROBES = ROOT / "infrastructure-validation/probes"
+from programs import PROBES, ROOT, begun, program, ran
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from bringup.kernel.plan.profile import Profile, load, parse
 from bringup.kernel.records import Outcome, Verdict, known
 from factory import a_run
 from loops import for_each
-from showing import shows_failing
+from showing import check, shows_failing
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
 ALL_REDUCE = "nccl.all_reduce.busbw"
@@ -115,9 +115,7 @@ def judged(profile: Profile, busbw: float, nodes: int) -> Verdict:
 def test_a_bandwidth_that_no_machine_has_is_not_believed():
     """A unit or a clock that slipped, ranks that never left a GPU: each gives such a number."""
     for value in (48_000.0, 1e300):
-        verdict = judged(H100, value, 2)
-        assert verdict.outcome is Outcome.INCOMPLETE
-        assert "is more than this machine can reach: the ceiling" in (verdict.cause or "")
+        check(judged(H100, value, 2), Outcome.INCOMPLETE, "is more than this machine can reach: the ceiling")
 
 
 @shows_failing(ALL_REDUCE)

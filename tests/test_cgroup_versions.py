@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from loops import case_for_each
-from programs import ROOT, program, ran
+from programs import ROOT, program, ran, tree
 
 CONFINEMENT = ROOT / "infrastructure-validation/local-cluster/confinement.sh"
 LIBRARY = "libslurmfull.so => {folder}/libslurmfull.so (0x00007fd8e7600000)"
+QUOTA = "cpu/n1/cpu.cfs_quota_us"
 V1 = {f"{hierarchy}/cgroup.procs": "1\n" for hierarchy in ("cpuset", "memory", "devices", "freezer")}
 V2 = {
     "cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
@@ -20,12 +21,7 @@ V2 = {
 
 def machine(folder: Path, files: dict[str, str]) -> Path:
     """What a machine shows where its cgroups are mounted."""
-    root = folder / "cgroups of it"
-    root.mkdir()
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
+    return tree(folder / "cgroups of it", {name: text.encode() for name, text in files.items()})
 
 
 def slurm(folder: Path, ldd: str, plugins: tuple[str, ...]) -> dict[str, str]:
@@ -48,33 +44,24 @@ def output_of(root: Path, script: str, environment: dict[str, str] | None = None
 
 
 @case_for_each(
-
-
-        (V1, "v1", None),
-        (V2, "v2", None),
-        # systemd's hybrid: the controllers are on v1, and v2 is for its own use
-        (V1 | {"unified/cgroup.controllers": "hugetlb\n"}, "v1", None),
-        (V1 | {"cgroup.controllers": "cpu io\n"}, "v2", "has no controller cpuset: a v1 hierarchy has it"),
-        (V2 | {"cgroup.controllers": "cpuset cpu io pids\n"}, "v2", "has no controller memory: a v1 hierarchy has it"),
-        (V2 | {"cgroup.type": "domain\n"}, "v2", "holds processes (a container?), so it cannot hand on"),
-        (V2 | {"cgroup.type": "domain\n", "cgroup.procs": ""}, "v2", None),
-        ({}, "v1", "no cgroup v1 hierarchy at {root}/cpuset, and no cgroup v2 at {root}"),
-        ({"cpuset/cgroup.procs": ""}, "v1", "no cgroup v1 hierarchy at {root}/memory"),
-
-    ids=[
-        "v1", "v2", "hybrid", "v2 mounted over v1", "memory on v1", "container", "delegated", "none",
-        "v1 without memory",
-    ],
-)  # fmt: skip
+    (V1, "v1", None),
+    (V2, "v2", None),
+    # systemd's hybrid: the controllers are on v1, and v2 is for its own use
+    (V1 | {"unified/cgroup.controllers": "hugetlb\n"}, "v1", None),
+    (V1 | {"cgroup.controllers": "cpu io\n"}, "v2", "has no controller cpuset: a v1 hierarchy has it"),
+    (V2 | {"cgroup.controllers": "cpuset cpu io pids\n"}, "v2", "has no controller memory: a v1 hierarchy has it"),
+    (V2 | {"cgroup.type": "domain\n"}, "v2", "holds processes (a container?), so it cannot hand on"),
+    (V2 | {"cgroup.type": "domain\n", "cgroup.procs": ""}, "v2", None),
+    ({}, "v1", "no cgroup v1 hierarchy at {root}/cpuset, and no cgroup v2 at {root}"),
+    ({"cpuset/cgroup.procs": ""}, "v1", "no cgroup v1 hierarchy at {root}/memory"),
+    ids=["v1", "v2", "hybrid", "v2 over v1", "memory on v1", "container", "delegated", "none", "v1 without memory"],
+)
 def test_the_version_follows_from_the_machine_and_a_lack_is_one_line(tmp_path, files, version, lack):
     root = machine(tmp_path, files)
     chosen, *lacks = output_of(root, 'echo "$CGROUP_VERSION"; hierarchy_lack')
     assert chosen == version
-    if lack is None:
-        assert lacks == []
-    else:
-        assert len(lacks) == 1
-        assert lack.format(root=root) in lacks[0]
+    assert len(lacks) == (lack is not None)
+    assert all(lack.format(root=root) in each for each in lacks)
 
 
 @case_for_each(
@@ -115,10 +102,7 @@ def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(tmp_path, f
 
 
 @case_for_each(
-    (
-        {"cpu/n1/cpu.cfs_quota_us": "-1\n", "cpu/n1/cpu.cfs_period_us": "100000\n"},
-        {"cpu/n1/cpu.cfs_quota_us": ("4000", "-1")},
-    ),
+    ({QUOTA: "-1\n", "cpu/n1/cpu.cfs_period_us": "100000\n"}, {QUOTA: ("4000", "-1")}),
     (V2 | {"n1/cpu.max": "max 100000\n"}, {"n1/cpu.max": ("4000 100000", "max 100000")}),
     ids=["v1", "v2"],
 )

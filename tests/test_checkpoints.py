@@ -17,7 +17,7 @@ from bringup.kernel.records import read_record, write_record
 from bringup.training.records import Checkpoint, TrainMetrics
 from factory import a_run
 from programs import begun, ran
-from real_trainings import NOTHING_ELSE, SOURCE, STEPS, TORCHRUN, UNPROFILED, Finished, one_node, two_nodes
+from real_trainings import NOTHING_ELSE, SOURCE, STEPS, TORCHRUN, UNPROFILED, Finished, ended_well, one_node, two_nodes
 from recipe.checkpoint import state
 from tiers import first, in_test_all
 from transformers import set_seed
@@ -49,9 +49,7 @@ def two_ranks(folder: Path, entrypoint: str, *options: str, drill: str = "") -> 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """FSDP on two ranks, uninterrupted, with checkpoints after steps 2, 4 and 6, of which two stay."""
-    run = two_ranks(tmp_path_factory.mktemp("runs") / "saved", FSDP, "--save-steps", "2")
-    assert run.codes == [0], run.output
-    return run
+    return ended_well(two_ranks(tmp_path_factory.mktemp("runs") / "saved", FSDP, "--save-steps", "2"))
 
 
 @pytest.fixture
@@ -84,8 +82,7 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved):
 
 def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_killed(tmp_path, copied):
     (copied / "checkpoints" / ".step-00000005.part").mkdir()
-    run = two_ranks(tmp_path / "again", FSDP, "--resume", str(copied))
-    assert run.codes == [0], run.output
+    run = ended_well(two_ranks(tmp_path / "again", FSDP, "--resume", str(copied)))
     whole = read_record(copied / "metrics.json", TrainMetrics)
     metrics = run.metrics()
     assert trained(metrics) == trained(whole)
@@ -97,10 +94,8 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
 
 
 def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues_that(tmp_path, saved):
-    alone = one_process(tmp_path / "alone", "--resume", str(saved.folder), "--save-steps", "5")
-    assert alone.codes == [0], alone.output
-    ddp = two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder))
-    assert ddp.codes == [0], ddp.output
+    alone = ended_well(one_process(tmp_path / "alone", "--resume", str(saved.folder), "--save-steps", "5"))
+    ddp = ended_well(two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder)))
     continued = ddp.metrics().checkpoint
     why = "it was written by other ranks or another strategy"
     assert (continued.predicted_bytes, continued.predicted_reason) == (None, why)
@@ -117,8 +112,7 @@ def test_a_cut_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     killed = one_process(tmp_path / "killed", "--save-steps", "2", drill="kill-in-save:0@6")
     cut = step(killed.folder, 4) / "__0_0.distcp"
     cut.write_bytes(cut.read_bytes()[:5000])
-    run = one_process(tmp_path / "run", "--resume", str(killed.folder))
-    assert run.codes == [0], run.output
+    run = ended_well(one_process(tmp_path / "run", "--resume", str(killed.folder)))
     resumed = run.metrics().resumed
     assert resumed.step == 2
     (passed_over,) = resumed.passed_over
@@ -129,10 +123,8 @@ def test_more_ranks_continue_and_save_and_are_continued(tmp_path):
     """What rank 1 trained on since then is less than what rank 0 took over: its rows are as many as it says."""
     killed = one_process(tmp_path / "killed", "--save-steps", "2", drill="kill-in-save:0@6")
     shutil.rmtree(step(killed.folder, 4))
-    more = two_ranks(tmp_path / "more", DDP, "--resume", str(killed.folder), "--save-steps", "3")
-    assert more.codes == [0], more.output
-    again = two_ranks(tmp_path / "again", DDP, "--resume", str(more.folder))
-    assert again.codes == [0], again.output
+    more = ended_well(two_ranks(tmp_path / "more", DDP, "--resume", str(killed.folder), "--save-steps", "3"))
+    again = ended_well(two_ranks(tmp_path / "again", DDP, "--resume", str(more.folder)))
     assert again.metrics().resumed.step == 3
     assert trained(again.metrics()) == trained(more.metrics())
 
@@ -175,8 +167,7 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
     again.mkdir()
     plan = a_run("run_1gpu", ["n0"], gpus=1).model_copy(update={"name": "job", "continues": "job", "slurm_job_id": "7"})
     write_record(again / "run.json", plan.model_copy(update={"slurm_restart_count": 1}))
-    run = one_process(again, "--resume", "auto")
-    assert run.codes == [0], run.output
+    run = ended_well(one_process(again, "--resume", "auto"))
     metrics = run.metrics()
     assert (metrics.resumed.run, metrics.resumed.step) == ("job", 2)
     assert metrics.loss == pytest.approx(saved.metrics().loss, abs=1e-5)
@@ -185,8 +176,7 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
 def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_path, saved):
     (tmp_path / "stopped").mkdir()
     (tmp_path / "stopped/stop").touch()
-    stopped = two_ranks(tmp_path / "stopped", FSDP)
-    assert stopped.codes == [0], stopped.output
+    stopped = ended_well(two_ranks(tmp_path / "stopped", FSDP))
     assert not (stopped.folder / "metrics.json").exists()
     states = [stopped.facts(rank)["train.rank.state"] for rank in (0, 1)]
     assert {state["value"] for state in states} == {None}

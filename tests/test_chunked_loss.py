@@ -114,7 +114,6 @@ def test_a_head_with_a_bias_is_refused():
 @pytest.mark.parametrize("accumulation", first([1, 2]))
 def test_the_peak_without_whole_logits_is_predicted(tmp_path, strategy, accumulation):
     """By the formulae, as torch's MemTracker counts it on the real model; the gate allows 15 %."""
-
     file = tmp_path / "small.json"
     sizes = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2, "num_attention_heads": 4}
     llama = {"model_type": "llama", "vocab_size": 32000, "num_key_value_heads": 2, "head_dim": 64}

@@ -12,20 +12,11 @@ from unittest.mock import Mock
 
 import pytest
 from bringup import registry
-from bringup.cli import main, parser
+from bringup.cli import parser
 from bringup.cli.verbs import VERBS
 from loops import case_for_each, for_each
 from programs import ran
 from runs_for_tests import discovery, reseal
-
-
-def call(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(list(arguments))
-    except SystemExit as stop:  # argparse
-        code = int(stop.code or 0)
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @for_each(
@@ -63,46 +54,42 @@ def test_a_damaged_run_is_refused_and_left_as_it_is(tmp_path, monkeypatch, refus
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_judge_writes_its_report_and_says_where(tmp_path, monkeypatch, capsys):
+def test_judge_writes_its_report_and_says_where(tmp_path, monkeypatch, shown):
     folder = discovery(tmp_path / "with a space", monkeypatch)
-    code, out, _ = call(capsys, "judge", str(folder))
-    assert code == 0
+    out = shown(0, "judge", folder)
     assert out.startswith("PASS")
     assert str(folder / "report.md") in out
     report = (folder / "report.md").read_text()
     assert "names.unresolved, names.differ, names.own, names.reachable, names.slowest" in report
     assert "placeholder GPUs have no driver" in report
     first = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
-    call(capsys, "judge", str(folder))
+    shown(0, "judge", folder)
     assert first == {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}, "judged again"
 
 
-def test_a_failed_gate_is_exit_code_1_and_missing_evidence_2(tmp_path, monkeypatch, capsys):
+def test_a_failed_gate_is_exit_code_1_and_missing_evidence_2(tmp_path, monkeypatch, shown):
     folder = discovery(tmp_path, monkeypatch)
     inventory = folder / "raw/inventory.jsonl"
     text = inventory.read_text()
     inventory.write_text(text.replace('"discovery.gpu.count", "value": 2', '"discovery.gpu.count", "value": 1'))
-    code, out, _ = call(capsys, "judge", str(reseal(folder)))
-    assert (code, "FAIL       discovery.gpu.count" in out) == (1, True)
+    assert "FAIL       discovery.gpu.count" in shown(1, "judge", reseal(folder))
     inventory.write_text("".join(line for line in text.splitlines(True) if '"discovery.shm"' not in line))
-    code, out, _ = call(capsys, "judge", str(reseal(folder)))
-    assert (code, "FAIL" in out) == (2, False)
+    assert "FAIL" not in shown(2, "judge", reseal(folder))
     inventory.unlink()
-    code, out, _ = call(capsys, "judge", str(reseal(folder)))
-    assert (code, "no evidence arrived" in out) == (2, True)
+    assert "no evidence arrived" in shown(2, "judge", reseal(folder))
 
 
 def test_a_run_cannot_be_closed_twice(tmp_path, monkeypatch, refused):
     assert "already closed" in refused("close", discovery(tmp_path, monkeypatch), "--exit-code", "1")
 
 
-def test_a_requeued_job_writes_into_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
+def test_a_requeued_job_writes_into_a_folder_of_its_own(tmp_path, monkeypatch, shown):
     monkeypatch.setenv("BRINGUP_RUN_NAME", "again")
     options = f"open discovery --nodes n0 --gpus-per-node 2 --profile local-cpu --results {tmp_path}".split()
-    assert call(capsys, *options)[0] == 0
-    assert call(capsys, *options)[0] == 2  # the same attempt must not write there again
+    shown(0, *options)
+    shown(2, *options)  # the same attempt must not write there again
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert call(capsys, *options)[0] == 0
+    shown(0, *options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "again-r1"]
 
 
@@ -120,19 +107,19 @@ def test_judging_needs_neither_torch_nor_slurm(tmp_path, monkeypatch):
     assert done.stdout.startswith("PASS")
 
 
-def test_the_verbs_that_list_things_list_them(capsys):
+def test_the_verbs_that_list_things_list_them(shown):
     for words, least in (("gates", 30), ("drill --list", 6), ("drill --list --only node-flaps", 3)):
-        code, out, _ = call(capsys, *words.split())
-        assert (code, len(out.splitlines()) >= least) == (0, True), words
-    assert [line.split()[0] for line in out.splitlines()[2:]] == ["node-flaps"]
+        lines = shown(0, *words.split()).splitlines()
+        assert len(lines) >= least, words
+    assert [line.split()[0] for line in lines[2:]] == ["node-flaps"]
 
 
-def test_a_profile_that_was_changed_since_the_run_was_opened_is_refused(tmp_path, monkeypatch, capsys, refused):
+def test_a_profile_that_was_changed_since_the_run_was_opened_is_refused(tmp_path, monkeypatch, shown, refused):
     folder = discovery(tmp_path, monkeypatch)
     profile = folder / "profile.yaml"
     profile.write_text(profile.read_text().replace("name: local-cpu", "name: local-cpu\nextends: generic"))
     assert "changed since the run was opened" in refused("judge", folder)
-    assert call(capsys, "judge", str(folder), "--profile", "local-cpu")[0] == 0
+    shown(0, "judge", folder, "--profile", "local-cpu")
 
 
 @pytest.mark.parametrize(("hangup", "code"), [(signal.SIG_DFL, 2), (signal.SIG_IGN, 0)], ids=["a terminal", "nohup"])
@@ -171,24 +158,20 @@ def test_a_page_that_may_not_be_written_beside_its_run_says_where_else(tmp_path,
     assert refused("report", folder) == says
 
 
-def test_the_version_is_told(capsys):
-    code, out, _ = call(capsys, "--version")
-    assert code == 0
-    assert out.startswith("bringup 0.")
+def test_the_version_is_told(shown):
+    assert shown(0, "--version").startswith("bringup 0.")
 
 
-def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
-    shown = [call(capsys, option)[:2] for option in ("--help", "--help-scripts")]
-    assert [code for code, _ in shown] == [0, 0]
-    listed = [{line.split()[0] for line in out.splitlines() if re.match(r"  (?:  )?\w", line)} for _, out in shown]
+def test_verbs_that_only_scripts_call_are_listed_apart(shown):
+    helps = [shown(0, option).splitlines() for option in ("--help", "--help-scripts")]
+    listed = [{line.split()[0] for line in lines if re.match(r"  (?:  )?\w", line)} for lines in helps]
     assert {"run", "judge", "why"} <= listed[0] and {"open", "close", "pairs"} <= listed[1]
     assert not {"open", "close", "pairs"} & listed[0] and not {"run", "judge"} & listed[1]
 
 
 @for_each("bash", "zsh")
-def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(capsys, shell):
-    code, out, _ = call(capsys, "completion", shell)
-    assert code == 0
+def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(shown, shell):
+    out = shown(0, "completion", shell)
     assert {"doctor", "nccl_scaling", "--dry-run"} <= set(re.findall(r"[\w-]+", out))
     assert not re.search(r"\bpairs-again\b", out)
     if program := shutil.which(shell):
@@ -209,12 +192,9 @@ def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_argum
         assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
 
 
-def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, capsys):
+def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, refused):
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
     monkeypatch.setattr("bringup.kernel.results.REPOSITORY", tmp_path)
     needed = {"train": ["ddp"], "preflight": ["--nodes", "2", "--", "true"]}
     for verb in (name for name, known in VERBS.items() if known.verb.starts_scripts):
-        with pytest.raises(SystemExit) as ended:
-            main([verb, *needed.get(verb, [])])
-        assert ended.value.code == 2
-        assert "starts scripts of a checkout" in capsys.readouterr().err, verb
+        assert "starts scripts of a checkout" in refused(verb, *needed.get(verb, [])), verb

@@ -60,7 +60,7 @@ IN_JOB_SH = {
     ),
     # SBATCH_EXPORT=NONE puts SLURM_EXPORT_ENV=NONE into a job, and its steps would know nothing of the run
     "echo ${SBATCH_EXPORT-unset} $SLURM_EXPORT_ENV": (
-        ({"SBATCH_EXPORT": "NONE", "SLURM_EXPORT_ENV": "NONE"}, "unset ALL\n"),
+        (dict.fromkeys(["SBATCH_EXPORT", "SLURM_EXPORT_ENV"], "NONE"), "unset ALL\n"),
     ),
     # programs of a run speak English wherever its user is from
     "env | grep -E '^(LC_A|LANGUAGE)' | sort | xargs": (({"LC_ALL": "POSIX", "LANGUAGE": "de"}, "LC_ALL=C.UTF-8\n"),),

@@ -19,6 +19,7 @@ from bringup.run import open as opening
 from factory import a_run
 from loops import case_for_each, for_each
 from runs_for_tests import HEALTHY_NODE, HEALTHY_NODES, discovery, reseal
+from showing import check
 
 
 def judged(folder: Path) -> Verdicts:
@@ -135,14 +136,13 @@ def again(folder: Path, node: str, quantity: str, value: object, unit: str) -> N
     (folder / "raw/again.jsonl").write_text("".join(f"1: {line}\n" for line in lines))
 
 
+DOWN = """NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING Partitions=main \
+Reason=Not responding [root@2026-11-20T11:06:56]"""
+
+
 def slurm_calls_it_down(folder: Path) -> None:
-    (folder / "raw/scontrol-node.txt").write_text(
-        HEALTHY_NODES.replace(
-            HEALTHY_NODE.format("n1").strip(),
-            "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING Partitions=main "
-            "Reason=Not responding [root@2026-11-20T11:06:56]",
-        )
-    )
+    nodes = HEALTHY_NODES.replace(HEALTHY_NODE.format("n1").strip(), DOWN)
+    (folder / "raw/scontrol-node.txt").write_text(nodes)
 
 
 def slurm_gives_it_no_job(folder: Path) -> None:
@@ -210,9 +210,7 @@ GPUS = '"discovery.gpu.count", "value": 2, "unit": '
 def test_a_fault_in_the_evidence_is_judged_where_it_is(tmp_path, monkeypatch, change, gate, subject, expected, says):
     folder = discovery(tmp_path, monkeypatch)
     change(folder)
-    verdict = by_subject(judged(folder))[gate, subject]
-    assert verdict.outcome is expected
-    assert says in f"{verdict.observed}: {verdict.cause}"
+    check(by_subject(judged(folder))[gate, subject], expected, says)
 
 
 def test_evidence_about_a_node_that_was_not_requested_is_said(tmp_path, monkeypatch):

@@ -12,10 +12,9 @@ from bringup.kernel.plan import catalogue as gates
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.expectation import Expectation
 from bringup.kernel.plan.gate import Gate
-from bringup.kernel.records import Outcome
 from bringup.kernel.run_folder import RunFolder
 from loops import case_for_each
-from runs_for_tests import discovery, opened
+from runs_for_tests import PASS, discovery, opened
 
 BUSBW, PORTS = gates.GATES["nccl.all_reduce.busbw"], gates.GATES["discovery.rdma.active"]
 SPEED, SPREAD = "nccl.all_reduce.busbw@1GiB", "nccl.all_reduce.time_spread@1GiB"
@@ -50,7 +49,7 @@ def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypat
     for limit in ("discovery.shm", "discovery.clock.offset"):  # they were met, and are no speeds
         assert loaded.expect[limit].expected == profile.load("local-cpu").expect[limit].expected
         assert "measured by discovery" in loaded.expect[limit].source
-    assert judge.judge_folder(folder, loaded).verdicts.outcome is Outcome.PASS
+    assert judge.judge_folder(folder, loaded).verdicts.outcome is PASS
     assert "exists already" in refused("profile", "--from", folder, "-o", made)  # what is written stays
 
 

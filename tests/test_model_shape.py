@@ -21,14 +21,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
 
-SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "vocab_size": 80,
-    "max_position_embeddings": 64,
-}
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+SMALL |= {"vocab_size": 80, "max_position_embeddings": 64}
 GROUPED = {"num_key_value_heads": 2}
 LOCAL = {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8}
 CONFIGS: dict[str, dict[str, Any]] = {

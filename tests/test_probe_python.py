@@ -7,24 +7,17 @@ Those that import torch run in the environment of the checkout, and may use what
 """
 
 import ast
-from pathlib import Path
 
 import pytest
 import vermin
 from loops import for_each
+from programs import PROBES
 
-PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
 WITH_TORCH = {"bench", "collectives", "compute", "groups", "imports", "node_sweep", "seeded_step", "sustained_load"}
 HEALTH = PROBES.parent / "slurm"
-OF_THE_SYSTEM = sorted(
-    [
-        *(path for path in PROBES.glob("*.py") if path.stem not in WITH_TORCH),
-        *HEALTH.glob("*.py"),
-        *(HEALTH / "checks.d").iterdir(),
-        HEALTH / "install",
-    ]
-)
+OWN_PROBES = [path for path in PROBES.glob("*.py") if path.stem not in WITH_TORCH]
+OF_THE_SYSTEM = sorted([*OWN_PROBES, *HEALTH.glob("*.py"), *(HEALTH / "checks.d").iterdir(), HEALTH / "install"])
 
 
 def since(**names: str) -> dict[str, str]:
@@ -67,12 +60,8 @@ def newer_than_the_oldest(source: str) -> list[str]:
         elif isinstance(node, ast.ExceptHandler) and node.type is not None and "TimeoutError" in ast.dump(node.type):
             newer.append(f"{node.lineno}: except TimeoutError: {two_classes}")
         elif isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
-            bare = ast.get_source_segment(source, node.value)
-            if (
-                bare is not None
-                and not bare.startswith("(")
-                and any(isinstance(x, ast.Starred) for x in node.value.elts)
-            ):
+            has_star = any(isinstance(each, ast.Starred) for each in node.value.elts)
+            if has_star and not str(ast.get_source_segment(source, node.value)).startswith("("):
                 newer.append(f"{node.lineno}: a star in a tuple without parentheses: 3.8")
         elif isinstance(node, ast.Import):
             newer += [f"{node.lineno}: {name.name}" for name in node.names if name.name in NEWER_MODULES]

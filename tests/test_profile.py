@@ -1,7 +1,5 @@
 """Profiles: expected numbers with unit and source."""
 
-import json
-
 import pytest
 from bringup.kernel import results
 from bringup.kernel.errors import FileError
@@ -10,6 +8,7 @@ from bringup.kernel.plan import profile, transports
 from bringup.kernel.plan.profile import load, parse
 from loops import case_for_each, for_each
 from runs_for_tests import discovery
+from trained_runs import change
 
 GOOD = """
 schema_version: 1
@@ -18,6 +17,7 @@ description: a test
 expect:
   nccl.transport: {one_of: [rdma-verbs], unit: text, source: "a test"}
 """
+MISSPELT = GOOD.replace("nccl.transport", "nccl.trasport")
 
 
 def ruled(rule: str) -> str:
@@ -70,10 +70,7 @@ def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
 
 
 @case_for_each(
-    (
-        GOOD.replace("nccl.transport", "nccl.trasport"),
-        r"yaml:6: expect\.nccl\.trasport: no .*; did you mean nccl\.transport\?",
-    ),
+    (MISSPELT, r"yaml:6: expect\.nccl\.trasport: no .*; did you mean nccl\.transport\?"),
     (
         GOOD + "not_applicable:\n  - gate: nccl.gdr\n    reason: a test\n  - gate: nccl.nick\n    reason: a test\n",
         r"here.yaml:10: not_applicable\.1\.gate\.0: no .*; did you mean nccl\.nics\?; `bringup gates` lists",
@@ -106,7 +103,7 @@ def test_what_no_gate_can_use_is_refused_with_file_line_and_key(tmp_path, text, 
 
 
 def test_what_is_wrong_in_a_profile_that_is_extended_is_told_of_that_file(tmp_path):
-    (tmp_path / "base.yaml").write_text(GOOD.replace("nccl.transport", "nccl.trasport"))
+    (tmp_path / "base.yaml").write_text(MISSPELT)
     (tmp_path / "top.yaml").write_text("schema_version: 1\nname: top\ndescription: a test\nextends: base.yaml\n")
     with pytest.raises(FileError, match=r"base\.yaml:6: expect\.nccl\.trasport"):
         load(str(tmp_path / "top.yaml"))
@@ -131,9 +128,8 @@ def test_a_transport_by_the_name_of_a_plugin_is_refused_with_what_to_write(writt
 @for_each(*transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets")
 def test_every_class_of_transport_can_be_named(written):
     assert parse(GOOD.replace("rdma-verbs", written), "here.yaml").expect["nccl.transport"].one_of == [written]
-    assert {gate: "text" for gate in transports.GATES} == {
-        gate.id: gate.unit for gate in gates.GATES.values() if gate.id.endswith(".transport")
-    }
+    units = {gate.id: gate.unit for gate in gates.GATES.values() if gate.id.endswith(".transport")}
+    assert units == dict.fromkeys(transports.GATES, "text")
 
 
 def test_a_run_that_was_recorded_with_a_plugins_name_is_refused_with_what_to_write(tmp_path, monkeypatch, refused):
@@ -141,8 +137,7 @@ def test_a_run_that_was_recorded_with_a_plugins_name_is_refused_with_what_to_wri
     folder = discovery(tmp_path, monkeypatch)
     old = GOOD.replace("rdma-verbs", "IB")
     (folder / "profile.yaml").write_text(old)
-    record = json.loads((folder / "run.json").read_text()) | {"profile_sha256": results.sha256(old)}
-    (folder / "run.json").write_text(json.dumps(record))
+    change(folder, "run.json", profile_sha256=results.sha256(old))
     says = refused("judge", folder)
     assert "profile.yaml:6: expect.nccl.transport.one_of.0: a profile names the class of a transport: for 'IB' " in says
     assert "write rdma-verbs; judge it with --profile NAME" in says

@@ -37,9 +37,8 @@ def test_neighbours_have_the_gpu_the_size_and_the_recomputation_of_the_training(
         "33 to 47 % for 7 to 8 billion parameters on H100, activations kept, or recomputed in part "
         "(torchtitan, accelerate, llm-foundry, fms-fsdp)"
     )
-    assert published.beside(measured(7.6, "H100", recomputed=32)) == (
-        "40 % for 7 billion parameters on H100, all activations recomputed (llm-foundry)"
-    )
+    says = "40 % for 7 billion parameters on H100, all activations recomputed (llm-foundry)"
+    assert published.beside(measured(7.6, "H100", recomputed=32)) == says
     assert "(torchtitan, fms-fsdp)" in published.beside(measured(70, "A100", recomputed=80))
 
 

@@ -7,12 +7,9 @@ import time
 
 import pulse
 from loops import for_each
-from programs import ROOT, begun
+from programs import PROBES, begun
 from pulse import Gap
 from recipe import meter
-
-PROBES = ROOT / "infrastructure-validation" / "probes"
-
 
 STEPS = [(10.0, 11.0), (11.0, 12.0), (20.0, 21.0), (21.0, 42.0), (42.0, 43.0)]  # a checkpoint from 12 to 20
 WORK = {"fetch": [0.1] * 5, "forward": [0.2] * 5, "optimizer": [0.1] * 5}

@@ -51,19 +51,15 @@ def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_
     assert chosen(6, "--global-batch", "12").returncode == 0
 
 
+IN_32_PARTS = ("--gradient-accumulation", "32")
+
+
 @for_each(
-
-
         (6, ("--global-batch", "64"), "not divisible by 6 rank(s) x 1 accumulation step(s); the nearest that is: 66"),
         (6, ("--global-batch", "61"), "the nearest that is: 60"),
         (6, ("--global-batch", "2"), "the nearest that is: 6"),
-        (
-            4,
-            ("--gradient-accumulation", "32"),
-            "divisible by 4 rank(s) x 32 accumulation step(s); the nearest that is: 128",
-        ),
+        (4, IN_32_PARTS, "divisible by 4 rank(s) x 32 accumulation step(s); the nearest that is: 128"),
         (4, ("--no-such-option",), "unrecognized arguments: --no-such-option"),
-
 )  # fmt: skip
 def test_a_workload_that_cannot_work_is_one_line_and_exit_code_2(ranks, options, says):
     refused(chosen(ranks, *options), says)

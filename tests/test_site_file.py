@@ -3,7 +3,6 @@
 import socket
 
 import pytest
-from bringup.cli import main
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan import profile
 from bringup.run import site_file as site
@@ -104,13 +103,12 @@ def test_a_site_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, refus
     assert refused("site") == f"bringup: {says.format(host=socket.gethostname())}\n"
 
 
-def test_the_verb_shows_the_file_and_what_the_environment_changes(monkeypatch, capsys, tmp_path):
+def test_the_verb_shows_the_file_and_what_the_environment_changes(monkeypatch, shown, tmp_path):
     (tmp_path / "lab.yaml").write_text(GOOD + "partition: gpu\nenvironment: {NCCL_IB_HCA: mlx5_0}\n")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("BRINGUP_SITE", str(tmp_path / "lab.yaml"))
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_7")
-    assert main(["site"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = [line.split() for line in shown(0, "site").splitlines()]
     assert ["partition", "gpu"] in rows
     assert ["environment", "NCCL_IB_HCA=mlx5_0"] in rows
     assert ["NCCL_IB_HCA", "mlx5_7"] in rows

@@ -331,10 +331,7 @@ def test_the_output_on_the_page_is_that_of_the_program():
     page = (ROOT / "docs/06-training-fsdp-design.md").read_text(encoding="utf-8")
     command, _, shown = page.split("<!-- output: training/benchmarks/dtensor.py -->\n```\n$ ")[1].partition("\n")
     python = warm_python.python()
-    done = ran(
-        [python, "-m", "torch.distributed.run", *command.split()[1:]],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": python},
-    )
+    own = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": python}
+    done = ran([python, "-m", "torch.distributed.run", *command.split()[1:]], cwd=ROOT, env=own)
     assert done.returncode == 0, done.stderr
     assert done.stdout == shown.split("```")[0]

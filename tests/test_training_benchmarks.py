@@ -15,6 +15,7 @@ import overhead
 import pytest
 import warm_python
 from loops import case_for_each
+from programs import program
 from tiers import in_test_all
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "training" / "benchmarks"
@@ -91,9 +92,7 @@ def test_two_launchers_share_the_gpus_that_were_named(monkeypatch):
 
 
 def test_what_one_gpu_can_show_takes_one_of_the_eight_that_slurm_gave(tmp_path):
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES"\n')
-    python.chmod(0o755)
+    python = program(tmp_path / "python", 'echo "$CUDA_VISIBLE_DEVICES"')
     gpus = {"CUDA_VISIBLE_DEVICES": "2,3,4,5", "SINGLE_GPU_ARGS": "--steps 3"}
     environment = os.environ | {"PYTHON": str(python), **gpus}
     script = [str(BENCHMARKS / "single_gpu.sh"), str(tmp_path / "out"), "matmul"]

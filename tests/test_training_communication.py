@@ -9,13 +9,12 @@ from bringup.kernel.records import read_record
 from bringup.training.formulae import overlap
 from bringup.training.records import Communication, RunArgs
 from loops import case_for_each, for_each
-from programs import ROOT
 from real_trainings import Finished, changed, one_node
 from recipe import communication
 from tiers import first, in_test_all
 from torch.autograd import DeviceType
+from trained_runs import RECORDS
 
-RECORDS = ROOT / "tests/fixtures/training"
 CPU, GPU = DeviceType.CPU, DeviceType.CUDA
 
 
@@ -204,9 +203,8 @@ def test_a_training_that_is_done_has_its_record_when_a_profiled_step_fails(tmp_p
     changed(NO_ROOM_AFTERWARDS, tmp_path, monkeypatch)
     run = one_node(tmp_path / "run", "train_ddp_single_node")
     assert run.codes == [1], run.output  # it is a fault all the same, and the rank names it
-    errors = [
-        run.facts(rank).get("train.rank.error", {}).get("value", "") for rank in (0, 1)
-    ]  # the first ends the other
+    # the first ends the other
+    errors = [run.facts(rank).get("train.rank.error", {}).get("value", "") for rank in (0, 1)]
     assert any("OutOfMemoryError: CUDA out of memory" in error for error in errors), (errors, run.output)
     metrics = run.metrics()
     assert metrics.steps_done == len(metrics.loss) == 6

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 import real_trainings as trainings
 from loops import case_for_each
-from real_trainings import NOTHING_ELSE, SOURCE, TORCHRUN, Finished, documents_tokenized, one_node, two_nodes
+from real_trainings import (
+    NOTHING_ELSE,
+    SOURCE,
+    TORCHRUN,
+    Finished,
+    documents_tokenized,
+    ended_well,
+    one_node,
+    two_nodes,
+)
 from recipe import data
 from tiers import FEWER
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -42,13 +51,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("model") / "tiny-tied"
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        ["Count to the number below: instruction response"] * 3,
-        trainers.BpeTrainer(
-            vocab_size=300, special_tokens=["<unk>", "<eos>"], initial_alphabet=letters, show_progress=False
-        ),
-    )
+    of_bytes = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    learner = trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>", "<eos>"], **of_bytes)
+    tokenizer.train_from_iterator(["Count to the number below: instruction response"] * 3, learner)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>").save_pretrained(folder)
     tiny = json.loads((SOURCE.parent / "models/tiny.json").read_text())
     config = AutoConfig.for_model(**tiny | {"vocab_size": 320, "tie_word_embeddings": True})
@@ -64,8 +69,7 @@ def single(folder: Path, *options: str) -> Finished:
 def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sharded(tmp_path, model, dataset):
     """Documents are tokenised once, by one rank of the node."""
     options = (*SMALL, "--model", model, "--dataset", dataset)
-    alone = single(tmp_path / "one", *options)
-    assert alone.codes == [0], alone.output
+    alone = ended_well(single(tmp_path / "one", *options))
     sharded = one_node(tmp_path / "fsdp", "train_fsdp_single_node", *options)
     two = [two_nodes(tmp_path / "two", 1, "train_ddp_multi_node", *options)] if not FEWER else []
     for run in (*two, sharded):

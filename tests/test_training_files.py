@@ -17,11 +17,7 @@ LAUNCHES = {
     "run_fsdp_2node": "train_fsdp_multi_node",
     "run_hsdp_2node": "train_fsdp_multi_node",
 }
-YAML = {  # ranks, nodes
-    "ddp_1node_8gpu": (8, 1),
-    "fsdp_1node_8gpu": (8, 1),
-    "hsdp_2node_16gpu": (16, 2),
-}
+YAML = {"ddp_1node_8gpu": (8, 1), "fsdp_1node_8gpu": (8, 1), "hsdp_2node_16gpu": (16, 2)}  # ranks, nodes
 
 
 def test_the_tables_here_name_every_file():
@@ -79,9 +75,8 @@ def test_accelerate_reads_its_configuration(stem):
     config = load_config_from_file(path)
     assert (config.num_processes, config.num_machines) == YAML[stem]
     # as accelerate launch resolves it: a key it does not know would stay without effect
-    launch, _, _ = _validate_launch_command(
-        launch_command_parser().parse_args(["--config_file", path, "--main_process_ip", "n0", "program.py"])
-    )
+    options = ["--config_file", path, "--main_process_ip", "n0", "program.py"]
+    launch, _, _ = _validate_launch_command(launch_command_parser().parse_args(options))
     strategy = stem.split("_")[0]
     assert launch.use_fsdp == (strategy != "ddp")
     assert launch.multi_gpu == (strategy == "ddp")

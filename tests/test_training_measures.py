@@ -12,7 +12,6 @@ from bringup.training.records import RankTimes
 from loops import case_for_each
 from recipe import fast as recipes
 from recipe import meter, trajectory
-from recipe import trajectory as finite
 from recipe.arguments import Args
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -71,12 +70,12 @@ def test_a_block_that_was_left_in_the_middle_is_not_counted():
     ([1.0, 1.0, math.inf], [1.0, math.nan, 1.0], "step 12: the gradient norm is nan, the loss of this rank was finite"),
 )
 def test_what_is_no_number_names_its_step_and_whether_it_began_here(losses, norms, says):
-    with pytest.raises(finite.NotFinite, match=says):
-        finite.judge(11, losses, norms)
+    with pytest.raises(trajectory.NotFinite, match=says):
+        trajectory.judge(11, losses, norms)
 
 
 def test_finite_numbers_pass():
-    finite.judge(1, [1.0, 2.0], [0.5, 0.0])
+    trajectory.judge(1, [1.0, 2.0], [0.5, 0.0])
 
 
 def test_a_nan_is_noticed_at_the_next_look_and_not_before(tmp_path):
@@ -91,7 +90,7 @@ def test_a_nan_is_noticed_at_the_next_look_and_not_before(tmp_path):
     for at.step in range(1, 10):
         shown.after_step(at.step, SimpleNamespace(recent=recent), clock)
     at.step = 10
-    with pytest.raises(finite.NotFinite, match="step 7: the loss of this rank is nan"):
+    with pytest.raises(trajectory.NotFinite, match="step 7: the loss of this rank is nan"):
         shown.after_step(10, SimpleNamespace(recent=recent), clock)
 
 

@@ -20,6 +20,7 @@ from real_trainings import (
     Finished,
     changed,
     documents_tokenized,
+    ended_well,
     one_node,
     train,
     two_nodes,
@@ -126,18 +127,12 @@ def test_fsdp_holds_half_of_the_parameters_per_rank(of, single):
     assert {each.operation: each.calls for each in communication.collectives} == {"all_gather": 11, "reduce_scatter": 6}
 
 
-@case_for_each(
-    *first(
-        [
-            (
-                ("--no-reshard-after-forward", "--activation-checkpointing"),
-                {"reshard_after_forward": False, "recomputed_layers": 4},
-            ),
-            (("--gradient-accumulation", "2"), {"reshard_after_forward": True, "recomputed_layers": 0}),
-        ]
-    ),
-    ids=first(["zero2-recomputed", "accumulated"]),
-)
+ZERO2_RECOMPUTED = ("--no-reshard-after-forward", "--activation-checkpointing")
+VARIANTS = [(ZERO2_RECOMPUTED, {"reshard_after_forward": False, "recomputed_layers": 4})]
+VARIANTS += [(("--gradient-accumulation", "2"), {"reshard_after_forward": True, "recomputed_layers": 0})]
+
+
+@case_for_each(*first(VARIANTS), ids=first(["zero2-recomputed", "accumulated"]))
 def test_variants_of_fsdp_are_seen_and_train_the_same(tmp_path, single, options, seen):
     run = one_node(tmp_path / "variant", "train_fsdp_single_node", *ONLY_TRAINED, *options)
     require_same_training(run, single)
@@ -176,8 +171,7 @@ TrainingArguments._setup_devices.__set_name__(TrainingArguments, "_setup_devices
 def test_one_process_takes_one_gpu_of_those_in_sight(tmp_path, monkeypatch):
     """Trainer would wrap the model in DataParallel. The benchmarks start this program without a launcher."""
     changed(EIGHT_IN_SIGHT, tmp_path, monkeypatch)
-    run = one_node(tmp_path / "run", "train_single_gpu", launcher=[sys.executable])
-    assert run.codes == [0], run.output
+    run = ended_well(one_node(tmp_path / "run", "train_single_gpu", launcher=[sys.executable]))
     assert run.metrics().observed.kind == "single"
 
 
@@ -214,8 +208,7 @@ def test_ddp_sends_no_buffers_and_its_buckets_are_the_gradients_in_every_micro_s
     recipe = program != BARE_LOOP
     changed(BUFFERS_ARE_SENT + (GRADIENTS_ARE_BUCKETS if recipe else ""), tmp_path, monkeypatch)
     options = NOTHING_ELSE if recipe else ("--strategy", "ddp")
-    run = one_node(tmp_path / "run", program, "--gradient-accumulation", "2", *options)
-    assert run.codes == [0], run.output
+    ended_well(one_node(tmp_path / "run", program, "--gradient-accumulation", "2", *options))
 
 
 # a rank has 512 or 256 tokens in a micro-step here: some chunks, and a small one at the end. Compiling takes long on a
@@ -233,8 +226,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 def test_with_the_loss_in_chunks_the_same_is_trained(of, tmp_path, monkeypatch, kind):
     whole = of(kind)
     changed(SMALL_CHUNKS, tmp_path, monkeypatch)
-    run = train(kind, tmp_path / "run", *ONLY_TRAINED, "--recipe", "fast")
-    assert set(run.codes) == {0}, run.output
+    run = ended_well(train(kind, tmp_path / "run", *ONLY_TRAINED, "--recipe", "fast"))
     assert run.args().tuning[CHUNKED_LOSS] == "on"
     assert run.metrics().loss == pytest.approx(whole.metrics().loss, abs=2e-6)
     assert run.metrics().grad_norm == pytest.approx(whole.metrics().grad_norm, rel=1e-5)
@@ -244,8 +236,7 @@ def test_with_the_loss_in_chunks_the_same_is_trained(of, tmp_path, monkeypatch, 
 @pytest.mark.parametrize("program", ["train_ddp_single_node", "train_fsdp_single_node"])
 def test_in_bfloat16_too_and_the_loss_stays_float32(tmp_path, monkeypatch, single, program):
     changed(SMALL_CHUNKS, tmp_path, monkeypatch)
-    run = one_node(tmp_path / "run", program, *ONLY_TRAINED, "--bf16", "--recipe", "fast")
-    assert run.codes == [0], run.output
+    run = ended_well(one_node(tmp_path / "run", program, *ONLY_TRAINED, "--bf16", "--recipe", "fast"))
     metrics = run.metrics()
     assert metrics.observed.loss_dtype == "float32"
     assert metrics.loss == pytest.approx(single.metrics().loss, abs=BF16_GAP)
@@ -273,8 +264,7 @@ Model.forward = forward
 def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(tmp_path, monkeypatch, single, strategy):
     """As Liger's, which people add to such a training. It gives the losses of the head that is called."""
     changed(FUSED_HEAD, tmp_path, monkeypatch)
-    fused = train(strategy, tmp_path / "fused", *ONLY_TRAINED, "--bf16")
-    assert set(fused.codes) == {0}, fused.output
+    fused = ended_well(train(strategy, tmp_path / "fused", *ONLY_TRAINED, "--bf16"))
     assert fused.metrics().loss == pytest.approx(single.metrics().loss, abs=BF16_GAP)
 
 
@@ -318,8 +308,7 @@ def test_rows_are_tokenized_by_one_rank_of_each_node(of):
 def test_accelerate_launch_trains_what_torchrun_trains(of, tmp_path, kind):
     theirs = of(kind)
     launcher = [*ACCELERATE, str(ROOT / f"training/accelerate/{kind}_1node_8gpu.yaml"), *ON_CPU, "--num_processes", "2"]
-    run = train(kind, tmp_path / "accelerate", *TWELVE, launcher=launcher)
-    assert run.codes == [0], run.output
+    run = ended_well(train(kind, tmp_path / "accelerate", *TWELVE, launcher=launcher))
     assert run.metrics().observed == theirs.metrics().observed
     assert run.args() == theirs.args()
     assert run.metrics().loss == pytest.approx(theirs.metrics().loss, abs=1e-5)

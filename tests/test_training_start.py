@@ -27,16 +27,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
 
-SMALL = {
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 12,
-    "vocab_size": 70,
-    "max_position_embeddings": 64,
-}
+SMALL = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4}
+SMALL |= {"num_key_value_heads": 2, "head_dim": 12, "vocab_size": 70, "max_position_embeddings": 64}
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"tie_word_embeddings": False},
     "smollm3": {"tie_word_embeddings": True, "pad_token_id": 3},
@@ -170,13 +162,12 @@ def test_a_rank_never_has_more_memory_than_its_shard_and_the_largest_part(tmp_pa
             self.most = max(self.most, sum(size for _, size in self.live.values()))
             return out
 
-    layers = {"num_hidden_layers": 40}
     file = write_config(tmp_path, "llama")
     file.write_text(file.read_text().replace('"num_hidden_layers": 2', '"num_hidden_layers": 40'))
     args = arguments(file)
     empty = weights.without_memory(args)
     whole, part = 4 * sum(p.numel() for p in empty.parameters()), 4 * 2 * empty.lm_head.weight.numel()
-    assert len(empty.model.layers) == layers["num_hidden_layers"]
+    assert len(empty.model.layers) == 40
     with Live() as counted:
         shards_of(args, "fsdp", 8, 0)
     shard = whole / 8
@@ -281,20 +272,16 @@ def required(monkeypatch, of_model, *, device_gib=None, host_gib=500.0, hosts=("
 
 ON_CARDS = {"device_gib": 79.0, "ranks_per_node": 8}
 ON_EIGHT = {"strategy": "fsdp", "nodes": 8, "ranks_per_node": 8}
+TOGETHER = ON_EIGHT | {"host_gib": 100.0, "hosts": ("n0",) * 8 + ("n1",) * 8}
+ALONE = {"strategy": "single", "ranks_per_node": 1, "host_gib": 23.0}
 
 
 @case_for_each(
     (ON_CARDS | {"strategy": "ddp"}, r"llama3-70b as .*1051.3 GiB of device memory .*`bringup advise` says"),
     (ON_CARDS | {"strategy": "fsdp"}, "device memory per rank, observed 79.0 GiB free"),
-    (
-        {"strategy": "single", "ranks_per_node": 1, "host_gib": 23.0},
-        r"llama3-70b as .*10\d\d\.\d GiB of host memory.*`bringup advise`",
-    ),
+    (ALONE, r"llama3-70b as .*10\d\d\.\d GiB of host memory.*`bringup advise`"),
     # all ranks of a node share its memory
-    (
-        ON_EIGHT | {"host_gib": 100.0, "hosts": ("n0",) * 8 + ("n1",) * 8},
-        r"expected room for 1\d\d\.\d GiB of host memory for 8 ranks of a node, observed 100.0 GiB",
-    ),
+    (TOGETHER, r"expected room for 1\d\d\.\d GiB of host memory for 8 ranks of a node, observed 100.0 GiB"),
 )
 def test_what_cannot_fit_is_refused_with_both_numbers(llama70b, monkeypatch, how, says):
     with pytest.raises(Refused, match=says) as refused:

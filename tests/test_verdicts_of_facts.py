@@ -131,6 +131,12 @@ def test_a_profile_gives_the_number_and_never_the_direction(entry, expected, say
     assert verdict.observed.startswith("50 TFLOP/s")
 
 
+OF_THE_SITE = (  # how it shares its nodes, its limits, and promises that no phase uses
+    *("discovery.slurm.confines_devices", "discovery.nofile", "discovery.memlock", "smoke.memory.enforced"),
+    *("smoke.gpu.isolated", "smoke.cpu.confined", "smoke.time_limit.warned", "smoke.jobs.refused_gpus"),
+)
+
+
 def test_any_speed_can_be_held_against_its_peers():
     gate, speeds = "nccl.all_reduce.busbw", {"1-node": 400.0, "2-nodes": 400.0, "4-nodes": 300.0}
     facts = [fact for scale, speed in speeds.items() for fact in collectives(scale, 2 * int(scale[0]), {"1GiB": speed})]
@@ -151,21 +157,7 @@ def test_any_speed_can_be_held_against_its_peers():
     ("nccl.all_reduce.busbw", Outcome.FAIL, True),
     ("nccl.all_reduce.busbw", Outcome.INCOMPLETE, False),  # generic has no number
     ("of.a.newer.version", Outcome.INCOMPLETE, True),
-    # how a site shares its nodes, its limits, and promises that no phase uses
-    *(
-        (gate, outcome, False)
-        for outcome in (Outcome.FAIL, Outcome.INCOMPLETE)
-        for gate in (
-            "discovery.slurm.confines_devices",
-            "discovery.nofile",
-            "discovery.memlock",
-            "smoke.memory.enforced",
-            "smoke.gpu.isolated",
-            "smoke.cpu.confined",
-            "smoke.time_limit.warned",
-            "smoke.jobs.refused_gpus",
-        )
-    ),
+    *((gate, outcome, False) for outcome in (Outcome.FAIL, Outcome.INCOMPLETE) for gate in OF_THE_SITE),
     # what the later phases are built on
     ("smoke.gpu.bound", Outcome.FAIL, True),
     ("smoke.fs.reads_submit_host", Outcome.FAIL, True),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from advised import H100, LLAMA, advice, by_name, flops_of_llama, question
-from bringup import cli
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.ceiling import Machine, Mfu, Sourced
@@ -34,7 +33,6 @@ def test_what_does_not_fit_on_one_gpu_is_not_advised():
 
 def test_the_range_of_a_step_is_from_the_highest_mfu_and_all_overlaps_to_the_lowest_and_nothing_does():
     for strategy in advice().strategies:
-        assert strategy.compute_s is not None
         least, most = strategy.compute_s
         assert strategy.step_s == [max(least, strategy.communication_s), most + strategy.communication_s]
         assert strategy.tokens_per_s == [16 * 4096 / strategy.step_s[1], 16 * 4096 / strategy.step_s[0]]
@@ -149,9 +147,8 @@ def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unshard
     assert each["ddp"].peak_gib == kept["ddp"].peak_gib
     assert each["ddp"].leaving_node_gb == pytest.approx(4 * kept["ddp"].leaving_node_gb)
     assert each["single"] == kept["single"]
-    assert "--rows-at-once 1 --no-activation-checkpointing --sync-each-batch" in (
-        advice(global_batch=64, sync_each_batch=True).command or ""
-    )
+    options = "--rows-at-once 1 --no-activation-checkpointing --sync-each-batch"
+    assert options in advice(global_batch=64, sync_each_batch=True).command
     with pytest.raises(UsageError, match="--sync-each-batch changes nothing here"):
         advice(sync_each_batch=True)
 
@@ -177,14 +174,12 @@ def test_the_choice(strategies, use):
     assert advise.choose(strategies)[0] == use
 
 
-def test_the_verb_prints_one_screen_or_the_record(capsys, refused):
+def test_the_verb_prints_one_screen_or_the_record(shown, refused):
     words = ["advise", "--model", "llama3-8b", "--nodes", "2", "--gpus-per-node", "8", "--profile", "h100-8x400g"]
-    assert cli.main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = shown(0, *words).splitlines()
     assert len(lines) <= 50
     assert max(map(len, lines)) <= 160
-    assert cli.main([*words, "--json"]) == 0
-    assert Advice.model_validate_json(capsys.readouterr().out).use is not None
+    assert Advice.model_validate_json(shown(0, *words, "--json")).use is not None
     assert "nope" in refused("advise", "--model", "nope", "--nodes", "2", "--gpus-per-node", "8")
 
 
@@ -232,12 +227,11 @@ def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_pro
     assert args.sync_each_batch == (asked.layout.sync_each_batch and chosen.accumulation > 1)
 
 
-def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(monkeypatch, tmp_path, capsys):
+def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(monkeypatch, tmp_path, shown):
     own = tmp_path / "own.json"
     own.write_text((ROOT / "training/models/llama3-8b.json").read_text())
     words = ["advise", "--json", "--profile", H100.name, "--model", str(own), "--nodes", "2", "--gpus-per-node", "8"]
-    assert cli.main(words) == 0
-    command = json.loads(capsys.readouterr().out)["command"]
+    command = json.loads(shown(0, *words))["command"]
     monkeypatch.setattr(sys, "argv", ["program", "--check", *command.partition(".sbatch")[2].split()])
     monkeypatch.setattr(arguments, "WORLD", 16)
     args = arguments.parse("", takes_hsdp=True, sharded=True)

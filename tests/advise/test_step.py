@@ -42,7 +42,6 @@ def predicted_of(reference, gpu=H100, curve=None) -> answer.Times:
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path):
     predicted = predicted_of(kept(tmp_path))
     assert predicted.unknown == []
-    assert predicted.compute is not None
     least, most = predicted.compute
     assert predicted.step == (max(least, predicted.communication), most + predicted.communication)
 

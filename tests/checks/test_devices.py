@@ -21,8 +21,8 @@ from loops import for_each
 from nvml_for_tests import driver_of
 from probing import told_by
 from programs import tree
-from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, about, add_derived, in_words, judged, parsed_of
-from showing import shows_failing
+from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, Fact, about, add_derived, in_words, judged, parsed_of
+from showing import check, check_each, shows_failing
 from trained_runs import rank_said, run_of
 
 NO_LIMIT = Outcome.NO_LIMIT
@@ -95,10 +95,8 @@ class Stuck:
 
 def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict():
     assert cuda_start.devices(Stuck(built=False)) == (0, "this torch was built without CUDA")
-    count, why = cuda_start.devices(Stuck())
-    assert (count, why) == (0, f"Error 803: {ERROR_803}")
-    for verdict in of_products(("cpu", 8, why), H100):
-        assert verdict.outcome is FAIL and ERROR_803 in verdict.observed
+    assert cuda_start.devices(Stuck()) == (0, f"Error 803: {ERROR_803}")
+    check_each(of_products(("cpu", 8, f"Error 803: {ERROR_803}"), H100), *[(FAIL, ERROR_803)] * 2)
 
 
 @for_each(("00a1", "GPU-00a1"), ("GPU-00a1", "GPU-00a1"), (None, None))
@@ -144,9 +142,7 @@ def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_healt
     assert device.observed == "cpu and cuda"
     assert fallback.observed == "1 (first n1/rank3: the driver lists 8 GPUs, torch sees none)"
     (folder / "raw/rank3.jsonl").write_text("")
-    silent = of_training(folder, H100)
-    assert [verdict.outcome for verdict in silent] == [OPEN, OPEN]
-    assert "first n1/rank3" in str(silent[0].cause)
+    check_each(of_training(folder, H100), (OPEN, "first n1/rank3"), OPEN)
 
 
 def test_the_gates_of_all_three_programs_share_one_guide():
@@ -191,13 +187,7 @@ CONFIGS = [f"{device}/config" for device in ("ib/mlx5_0/device", GPU, SWITCH, SW
 REGISTERS = trees.config("256", "512")
 
 
-def probed(
-    root: Path,
-    at: str = "n0",
-    files: dict[str, str | bytes] | None = None,
-    shown: int | None = None,
-    gpu: str = "numa=0",
-):
+def probed(root: Path, at: str = "n0", files: dict | None = None, shown: int | None = None, gpu: str = "numa=0"):
     """files: that are otherwise; shown: the bytes of the registers that the kernel shows; gpu: what it says."""
     tree(root / at, {**SYSFS, **{config: REGISTERS[:shown] for config in CONFIGS}, **(files or {})})
     (root / at / "pci").mkdir()
@@ -228,23 +218,18 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
             ({}, {"gpu": "ecc_mode=off"}, "ECC: off"),
         )
     ):
-        verdicts = compared(tmp_path / str(number), files, **gpu)
-        assert [verdict.outcome for verdict in verdicts] == [PASS, WARN, PASS], words
-        assert words in verdicts[1].observed
+        check_each(compared(tmp_path / str(number), files, **gpu), PASS, (WARN, words), PASS)
+
+
+NDR = "400 Gb/sec (4X NDR)"
 
 
 @for_each(
-    ("32.0 GT/s PCIe", "16", "400 Gb/sec (4X NDR)", PASS, "PCIe link for a NIC's rate"),
-    (
-        "32.0 GT/s PCIe",
-        "8",
-        "400 Gb/sec (4X NDR)",
-        WARN,
-        "32.0 GT/s PCIe x8 for 400 Gb/s: the NIC cannot reach its rate",
-    ),
+    ("32.0 GT/s PCIe", "16", NDR, PASS, "PCIe link for a NIC's rate"),
+    ("32.0 GT/s PCIe", "8", NDR, WARN, "32.0 GT/s PCIe x8 for 400 Gb/s: the NIC cannot reach its rate"),
     ("16.0 GT/s PCIe", "16", "200 Gb/sec (4X HDR)", PASS, "PCIe link for a NIC's rate"),  # a slower slot by design
     ("5.0 GT/s PCIe", "8", "40 Gb/sec (4X QDR)", WARN, "5.0 GT/s PCIe x8 for 40 Gb/s"),  # 8b/10b: 32 Gb/s
-    ("Unknown", "0", "400 Gb/sec (4X NDR)", PASS, "0 (right"),  # a virtual function
+    ("Unknown", "0", NDR, PASS, "0 (right"),  # a virtual function
 )
 def test_a_nic_whose_link_cannot_carry_its_rate_is_wrong_without_a_peer(tmp_path, speed, width, rate, outcome, says):
     link = {"current_link_speed": speed, "current_link_width": width}
@@ -252,14 +237,11 @@ def test_a_nic_whose_link_cannot_carry_its_rate_is_wrong_without_a_peer(tmp_path
     root = tmp_path / str(len(list(tmp_path.iterdir())))
     parsed = probed(root, files={f"ib/mlx5_0/device/{name}": text for name, text in link.items()} | port)
     kind = [("inventory.virtual", "n0", False), ("discovery.rdma.ports", "n0", 1), ("discovery.gpu.count", "n0", 1)]
-    seen, words = in_words(judged(parsed.add(parsed_of(kind)), nodes=("n0",))["discovery.settings.right n0"])
-    assert (seen, says in words) == (outcome, True)
+    check(judged(parsed.add(parsed_of(kind)), nodes=("n0",))[f"{RIGHT} n0"], outcome, says)
 
 
 def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path):
-    verdicts = compared(tmp_path, gpu="lost=1")
-    assert [verdict.outcome for verdict in verdicts] == [PASS, OPEN, PASS]
-    assert "GPU is lost" in str(verdicts[1].cause)
+    check_each(compared(tmp_path, gpu="lost=1"), PASS, (OPEN, "GPU is lost"), PASS)
 
 
 def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_path):
@@ -273,6 +255,11 @@ def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_pa
 RIGHT = "discovery.settings.right"
 KERNEL = [("discovery.gpu.count", "n0", 8), ("inventory.virtual", "n0", False)]
 KERNEL += [("discovery.cpu.model", "n0", "AMD EPYC")]
+
+
+def of_settings(*facts: Fact) -> tuple[Outcome, str]:
+    """What the gate says of a node of which this is known."""
+    return in_words(judged(facts, "discovery", ("n0",), profile_name=H100)[f"{RIGHT} n0"])
 
 
 @shows_failing(RIGHT)
@@ -291,8 +278,7 @@ def test_a_value_that_its_vendor_calls_wrong_warns_without_a_peer(facts, outcome
         ("inventory.devices.pci", "n0", right),
         ("inventory.devices.nics", "n0", []),
     ]
-    by_gate = judged([*facts, *entries], "discovery", ("n0",), profile_name=H100)
-    seen, observed = in_words(by_gate[f"{RIGHT} n0"])
+    seen, observed = of_settings(*facts, *entries)
     assert (seen, observed[: len(words)]) == (outcome, words)
 
 
@@ -302,9 +288,8 @@ def test_right_values_pass_and_what_a_user_may_not_read_is_named():
         ("inventory.devices.pci", "n0", ["ACS of PCIe switches=not readable by users"]),
         ("inventory.devices.gpus", "n0", ["compute mode=default"]),
     ]
-    by_gate = judged([*KERNEL, *entries], "discovery", ("n0",), profile_name=H100)
     words = "0 (right: CPU governor, compute mode; a user may not read ACS of PCIe switches)"
-    assert in_words(by_gate[f"{RIGHT} n0"]) == (PASS, words)
+    assert of_settings(*KERNEL, *entries) == (PASS, words)
 
 
 @for_each(
@@ -316,8 +301,7 @@ def test_right_values_pass_and_what_a_user_may_not_read_is_named():
 )
 def test_a_device_that_does_not_say_its_setting_has_no_wrong_one(entry, words):
     of_task = ("inventory.settings.task", "n0", ["CPU governor=performance"])
-    entries = [("inventory.devices.pci", "n0", [entry]), of_task]
-    seen = in_words(judged([*KERNEL, *entries], "discovery", ("n0",), profile_name=H100)[f"{RIGHT} n0"])[1]
+    seen = of_settings(*KERNEL, ("inventory.devices.pci", "n0", [entry]), of_task)[1]
     assert sorted(seen) == sorted(words) or seen.startswith(words)
 
 
@@ -390,8 +374,7 @@ CONTAINER = SiteUsed(name="lab", says={"container": {"image": "/images/torch.sqs
 )
 def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_build(answers, outcome, says):
     verdict = of_torch(*answers)
-    assert verdict.outcome is outcome
-    assert says in in_words(verdict)[1]
+    check(verdict, outcome, says)
     assert not judge.stops(verdict)
 
 

@@ -11,12 +11,13 @@ import software
 import state as states
 import trees
 from bringup.kernel.facts.parser_result import Parsed
+from bringup.kernel.records import Verdict
 from factory import a_run
 from loops import for_each
 from probing import told_by
 from programs import tree
-from runs_for_tests import FAIL, PASS, WARN, add_derived, in_words, judged
-from showing import shows_failing
+from runs_for_tests import FAIL, PASS, WARN, add_derived, judged
+from showing import check_each, shows_failing
 from state import State
 
 NODES = ["n0", "n1", "n2"]
@@ -33,9 +34,9 @@ def of_drives(root: Path, *changes: str, node: str = "n0") -> Parsed:
     return told_by(lambda probe: drives.drives(probe, made / node / "class/nvme", root / "block"), node)
 
 
-def verdicts(gate: str, parsed: Parsed, nodes: list[str]) -> list[tuple[object, str]]:
+def verdicts(gate: str, parsed: Parsed, nodes: list[str]) -> list[Verdict]:
     by_gate = judged(add_derived(parsed, a_run("discovery", nodes)), "discovery", nodes)
-    return [in_words(by_gate[f"{gate} {node}"]) for node in nodes]
+    return [by_gate[f"{gate} {node}"] for node in nodes]
 
 
 @shows_failing("discovery.drives.broken")
@@ -49,8 +50,7 @@ def verdicts(gate: str, parsed: Parsed, nodes: list[str]) -> list[tuple[object, 
     (["drive.state=dead", "drives=6"], FAIL, "and 2 more"),
 )
 def test_a_drive_that_the_kernel_cannot_use_is_named(tmp_path, changes, outcome, words):
-    ((seen, shown),) = verdicts("discovery.drives.broken", of_drives(tmp_path, *changes), ["n0"])
-    assert (seen, words in shown) == (outcome, True), shown
+    check_each(verdicts("discovery.drives.broken", of_drives(tmp_path, *changes), ["n0"]), (outcome, words))
 
 
 @for_each(("1", FAIL, "md0 lacks 1 of 8 drives"), ("0", PASS, "0 (4 x"), (None, PASS, "0 (4 x"))
@@ -58,23 +58,20 @@ def test_an_array_says_which_drives_it_lacks_and_a_striped_one_has_no_such_file(
     files = {"md0/md/raid_disks": "8"} | ({} if degraded is None else {"md0/md/degraded": degraded})
     place = Path(tempfile.mkdtemp(dir=tmp_path))
     tree(place / "block", files)
-    ((seen, shown),) = verdicts("discovery.drives.broken", of_drives(place), ["n0"])
-    assert (seen, words in shown) == (outcome, True), shown
+    check_each(verdicts("discovery.drives.broken", of_drives(place), ["n0"]), (outcome, words))
 
 
 @shows_failing("discovery.drives", "discovery.devices")
 def test_a_node_with_another_number_of_drives_or_other_firmware_warns(tmp_path):
-    for gate, change, outcome, words in (
-        ("discovery.drives", "drives=3", WARN, f"NVMe drives: 3 x {MODEL}, 2 of 3 have 4 x {MODEL}"),
-        ("discovery.devices", "drive3.firmware=GDC5502Q", WARN, f"firmware of {MODEL}: GDC5502Q+GDC5602Q"),
-        ("discovery.devices", "drive0.link_width=2", WARN, "16.0 GT/s PCIe x2+16.0 GT/s PCIe x4"),
+    for gate, change, words in (
+        ("discovery.drives", "drives=3", f"NVMe drives: 3 x {MODEL}, 2 of 3 have 4 x {MODEL}"),
+        ("discovery.devices", "drive3.firmware=GDC5502Q", f"firmware of {MODEL}: GDC5502Q+GDC5602Q"),
+        ("discovery.devices", "drive0.link_width=2", "16.0 GT/s PCIe x2+16.0 GT/s PCIe x4"),
     ):
         parsed = Parsed()
         for node in NODES:
             parsed.add(of_drives(tmp_path, *([change] if node == "n1" else []), node=node))
-        seen = verdicts(gate, parsed, NODES)
-        assert [each for each, _ in seen] == [PASS, outcome, PASS], seen
-        assert words in seen[1][1]
+        check_each(verdicts(gate, parsed, NODES), PASS, (WARN, words), PASS)
 
 
 def user(monkeypatch, name="ann", home="/", groups=(100,), error=None) -> Parsed:
@@ -99,8 +96,7 @@ def user(monkeypatch, name="ann", home="/", groups=(100,), error=None) -> Parsed
     ({"error": identity.NoAnswer("no answer within 20 s")}, WARN, "no answer within 20 s"),
 )
 def test_a_node_that_does_not_know_the_user_or_lacks_the_home_says_so(monkeypatch, how, outcome, words):
-    ((seen, shown),) = verdicts("discovery.user.home", user(monkeypatch, **how), ["n0"])
-    assert (seen, words in shown) == (outcome, True), shown
+    check_each(verdicts("discovery.user.home", user(monkeypatch, **how), ["n0"]), (outcome, words))
 
 
 @shows_failing("discovery.user.alike")
@@ -115,11 +111,8 @@ def test_a_node_that_knows_the_user_otherwise_is_named(monkeypatch, how, words):
     parsed = Parsed()
     for node in NODES:
         of_node = user(monkeypatch, **(how if node == "n1" else {}))
-        moved = [each.model_copy(update={"subject": node}) for each in of_node.observations]
-        parsed.add(Parsed(moved))
-    seen = verdicts("discovery.user.alike", parsed, NODES)
-    assert [each for each, _ in seen] == [PASS, WARN, PASS], seen
-    assert words in seen[1][1]
+        parsed.add(Parsed([each.model_copy(update={"subject": node}) for each in of_node.observations]))
+    check_each(verdicts("discovery.user.alike", parsed, NODES), PASS, (WARN, words), PASS)
 
 
 @for_each(
@@ -127,10 +120,8 @@ def test_a_node_that_knows_the_user_otherwise_is_named(monkeypatch, how, words):
     ("wekafs backend/default rw", "wekafs backend/default"),
     ("xfs /dev/nvme0n1p2 rw", "the node's own xfs"),
 )
-def test_a_shared_home_is_compared_by_its_export_and_a_disk_of_the_node_by_its_kind(
-    tmp_path, monkeypatch, mount, words
-):
+def test_a_shared_home_is_compared_by_its_export_and_a_disk_of_the_node_by_its_kind(tmp_path, monkeypatch, mount, says):
     mounts = tree(tmp_path, {"mountinfo": f"21 1 0:5 / / rw,relatime shared:1 - {mount}"}) / "mountinfo"
     monkeypatch.setattr(software, "MOUNTS", mounts)
     (entries,) = [each.value for each in user(monkeypatch).observations if each.quantity == "inventory.user"]
-    assert f"home lies on={words}" in entries
+    assert f"home lies on={says}" in entries

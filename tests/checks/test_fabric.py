@@ -26,7 +26,7 @@ from loops import case_for_each, for_each
 from probing import answers_of, told_by
 from programs import on_path, tree
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, add_derived, judged, parsed_of
-from showing import shows_failing
+from showing import check_each, shows_failing
 
 NODES = ("n0", "n1", "n2")
 Ports = list[dict[str, str]]
@@ -76,8 +76,8 @@ def of(gate: str, parsed: Parsed, nodes: tuple[str, ...] = NODES) -> dict[str, V
     return {node: by_gate[f"discovery.{gate} {node}"] for node in nodes}
 
 
-def outcomes(gate: str, parsed: Parsed, nodes: tuple[str, ...] = NODES) -> list[Outcome]:
-    return [verdict.outcome for verdict in of(gate, parsed, nodes).values()]
+def outcomes(gate: str, parsed: Parsed) -> list[Outcome]:
+    return [verdict.outcome for verdict in of(gate, parsed).values()]
 
 
 def test_of_two_nodes_the_one_whose_port_is_down_is_the_odd_one(tmp_path):
@@ -128,9 +128,7 @@ def test_a_port_that_cannot_be_read_is_incomplete_and_not_down(tmp_path):
     trees = healthy(tmp_path)
     (trees["n1"] / "ib/mlx5_3/ports/1/phys_state").unlink()
     for gate in ("rdma.active", "rdma.same"):
-        by_node = of(gate, fleet(trees))
-        assert [verdict.outcome for verdict in by_node.values()] == [PASS, OPEN, PASS], gate
-        assert "mlx5_3:1" in str(by_node["n1"].cause)
+        check_each(of(gate, fleet(trees)).values(), PASS, (OPEN, "mlx5_3:1"), PASS)
 
 
 def test_a_port_that_was_counted_and_not_described_is_not_up(tmp_path):
@@ -150,13 +148,11 @@ def test_a_port_for_storage_of_the_same_rate_does_not_stand_in_for_a_dead_one(tm
     for place, names in enumerate(("=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7", "^mlx5_8")):
         monkeypatch.setenv("NCCL_IB_HCA", names)
         assert outcomes("rdma.active", fleet(healthy(tmp_path / f"{place} up", nine))) == [PASS] * 3
-        sick = of("rdma.active", fleet(healthy(tmp_path / f"{place} dead", dead)))
-        assert {verdict.outcome for verdict in sick.values()} == {FAIL}
-        assert f"mlx5_8:1 is left out by NCCL_IB_HCA={names}" in sick["n1"].observed
+        sick = of("rdma.active", fleet(healthy(tmp_path / f"{place} dead", dead))).values()
+        check_each(sick, *[(FAIL, f"mlx5_8:1 is left out by NCCL_IB_HCA={names}")] * 3)
     monkeypatch.delenv("NCCL_IB_HCA")
     ethernet = of("rdma.active", fleet(healthy(tmp_path / "e", [*dead[:8], {**UP, "link_layer": "Ethernet"}])))
-    assert {verdict.outcome for verdict in ethernet.values()} == {FAIL}
-    assert "mlx5_8:1 is Ethernet" in ethernet["n1"].observed
+    check_each(ethernet.values(), *[(FAIL, "mlx5_8:1 is Ethernet")] * 3)
 
 
 def test_names_of_ports_are_taken_as_nccl_takes_them(monkeypatch, tmp_path):
@@ -183,9 +179,7 @@ def test_the_worst_port_counts_and_is_named_with_its_counter(tmp_path):
     for counter, count, gate in (("link_downed", 23, "rdma.flaps"), ("symbol_error", 250000, "rdma.errors")):
         trees = healthy(tmp_path / counter)
         tree(trees["n1"], {f"ib/mlx5_3/ports/1/counters/{counter}": str(count)})
-        by_node = of(gate, fleet(trees))
-        assert [verdict.outcome for verdict in by_node.values()] == [PASS, WARN, PASS]
-        assert f"mlx5_3:1: {counter} {count}" in by_node["n1"].observed
+        check_each(of(gate, fleet(trees)).values(), PASS, (WARN, f"mlx5_3:1: {counter} {count}"), PASS)
 
 
 def test_a_slower_nic_whose_driver_counts_nothing_is_left_out_and_named_and_a_fast_one_is_incomplete(tmp_path):
@@ -194,10 +188,7 @@ def test_a_slower_nic_whose_driver_counts_nothing_is_left_out_and_named_and_a_fa
     for node, device in (("n0", "mlx5_8"), ("n1", "mlx5_8"), ("n2", "mlx5_3")):
         shutil.rmtree(trees[node] / f"ib/{device}/ports/1/counters")
     for gate in ("rdma.flaps", "rdma.errors"):
-        by_node = of(gate, fleet(trees))
-        assert [verdict.outcome for verdict in by_node.values()] == [PASS, PASS, OPEN], gate
-        assert "mlx5_8:1 has no such" in by_node["n0"].observed
-        assert "mlx5_3:1" in str(by_node["n2"].cause)
+        check_each(of(gate, fleet(trees)).values(), (PASS, "mlx5_8:1 has no such"), PASS, (OPEN, "mlx5_3:1"))
 
 
 def test_a_port_whose_driver_says_that_it_counts_nothing_is_left_out_and_named(tmp_path):
@@ -206,9 +197,7 @@ def test_a_port_whose_driver_says_that_it_counts_nothing_is_left_out_and_named(t
     silent = {f"ib/mlx5_3/ports/1/counters/{name}": "N/A (no PMA)" for names in COUNTERS.values() for name in names}
     tree(trees["n1"], silent)
     for gate in ("rdma.flaps", "rdma.errors"):
-        by_node = of(gate, fleet(trees))
-        assert [verdict.outcome for verdict in by_node.values()] == [PASS] * 3, gate
-        assert "mlx5_3:1 has no such" in by_node["n1"].observed
+        check_each(of(gate, fleet(trees)).values(), PASS, (PASS, "mlx5_3:1 has no such"), PASS)
 
 
 def test_a_port_of_a_driver_in_software_is_up_and_its_own_counter_of_lost_links_counts(tmp_path):
@@ -225,10 +214,7 @@ def test_a_port_of_a_driver_in_software_is_up_and_its_own_counter_of_lost_links_
 def test_a_port_without_counters_is_incomplete_and_a_node_without_a_port_has_lost_none(tmp_path):
     trees = healthy(tmp_path, [UP] * 2, n2=[])
     (trees["n1"] / "ib/mlx5_1/ports/1/counters/link_downed").unlink()
-    by_node = of("rdma.flaps", fleet(trees))
-    assert [verdict.outcome for verdict in by_node.values()] == [PASS, OPEN, PASS]
-    assert "mlx5_1:1" in str(by_node["n1"].cause)
-    assert "there is none" in by_node["n2"].observed
+    check_each(of("rdma.flaps", fleet(trees)).values(), PASS, (OPEN, "mlx5_1:1"), (PASS, "there is none"))
 
 
 # ---- NUMA
@@ -361,7 +347,7 @@ def test_a_node_with_a_link_or_a_nic_less_is_the_odd_one_and_half_a_table_proves
 
 
 def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
-    kept: dict[str, str] = {}
+    kept = {}
 
     def run(command, **_):
         if command[1] == "topo":

@@ -17,7 +17,7 @@ from loops import for_each
 from probing import told_by
 from programs import ROOT, program, tree
 from runs_for_tests import FAIL, OPEN, PASS, WARN, Fact, failing, in_words, judged
-from showing import shows_failing
+from showing import check, shows_failing
 
 SCRIPTS = sorted(ROOT / phase.script for phase in PHASES.values() if phase.number > 2 or phase.stem == "node_sweep")
 TWO = ("n0", "n1")
@@ -53,8 +53,10 @@ LOST = rose("n0", gpus=(8, 7))
 ERRORS = [*rose("n0/GPU-a", ecc_uncorrected=(0, 0)), ("load.counter.before.ecc_uncorrected", "n0/GPU-b", 0)]
 LOG = [*rose("n0", xid=(1, 2)), *rose("n0/PCI:1", xid_79=(1, 1))]
 READ_ONCE: list[Fact] = [("load.counter.before.xid", "n0", 1), ("load.counter.before.xid_79", "n0/PCI:1", 1)]
+THEN_CLOSED: list[Fact] = [*READ_ONCE, ("load.counter.after.xid", "n0", None)]
 NO_ANSWER: Fact = ("load.counter.after.answers", "n0/gpu1", None)
 SILENT: list[Fact] = [(f"load.counter.{when}.answers", "n0/gpu1", None, "GPU is lost") for when in ("before", "after")]
+OLD = gpu("ecc_uncorrected", 5, 5) + rose("n0/GPU-a", nvlink_recoveries=(0, 0))
 UNEVEN = gpu("ecc_uncorrected", 5, 5) + rose("n0/GPU-b", pcie_replays=(5, 5))
 ABSENT = rose("n0", ue_count=("absent", "absent"))
 NO_ERROR, RESET = both("n0/mc0", ue_count=0), both("n0/GPU-a", ecc_uncorrected=-900, gpus=0)
@@ -77,12 +79,7 @@ COUNTERS = [("gpu_faults", FAIL, "ecc_uncorrected"), ("gpu_corrected", WARN, "pc
 COUNTERS += [("node_faults", FAIL, "link_downed"), ("node_corrected", WARN, "symbol_error")]
 ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
     # an old count is none
-    (
-        "gpu_faults",
-        PASS,
-        "0 (3 counters; no GPU of this node counts remap_failed, rows_remapped_uncorrectable)",
-        [*gpu("ecc_uncorrected", 5, 5), *rose("n0/GPU-a", nvlink_recoveries=(0, 0))],
-    ),
+    ("gpu_faults", PASS, "0 (3 counters; no GPU of this node counts remap_failed, rows_remapped_uncorrectable)", OLD),
     *((gate, PASS, "0", gpu(counter, 5, 5)) for gate, _, counter in COUNTERS[1:]),
     *((gate, miss, f"2 ({counter} on GPU-a went from 5 to 7)", gpu(counter, 5, 7)) for gate, miss, counter in COUNTERS),
     # a counter at its end could not rise
@@ -114,12 +111,7 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
     ("kernel_log", FAIL, "1 (Xid 79 on PCI:2: reboot the node)", [*LOG, ("load.counter.after.xid_79", "n0/PCI:2", 1)]),
     ("kernel_log", PASS, "", [*rose("n0", xid=(1, 2)), ("load.counter.after.xid_31", "n0/PCI:2", 4)]),
     ("kernel_log", OPEN, "the kernel log was read only once; NVML's events were not watched", READ_ONCE),
-    (
-        "kernel_log",
-        OPEN,
-        "not found out: not read; NVML's events were not watched",
-        [*READ_ONCE, ("load.counter.after.xid", "n0", None)],
-    ),
+    ("kernel_log", OPEN, "not found out: not read; NVML's events were not watched", THEN_CLOSED),
     # what was sent again
     ("tcp_sent_again", PASS, "", tcp(1_000_000, 900)),
     ("tcp_sent_again", WARN, "0.03 (30000 of 1000000)", tcp(1_000_000, 30_000)),
@@ -146,8 +138,7 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
 @for_each(*ROWS)
 def test_what_counters_of_a_node_say(gate, outcome, says, facts):
     verdict = judged(facts, "nccl_scaling", TWO)[f"load.{gate} n0"]
-    assert in_words(verdict)[0] is outcome
-    assert says in in_words(verdict)[1]
+    check(verdict, outcome, says)
     assert not (gate == "kernel_log" and outcome is OPEN and judge.stops(verdict))
 
 
@@ -176,6 +167,8 @@ WATCHED = watched(0, 64, 66)
 ALL_WATCHED = "0 (not read; NVML's events of 8 GPUs were watched for 63 s)"
 NOT_READ = "not found out: not read; NVML's events were"
 LOST_GPU: Fact = ("load.event.xid_79", "n0/GPU-a", True)
+XID_145: Fact = ("load.event.xid_145", "n0/GPU-a", True)
+OF_145 = "not found out: not read; Xid 145 on GPU-a: what it asks for stands in the log alone"
 
 
 @for_each(
@@ -191,11 +184,7 @@ LOST_GPU: Fact = ("load.event.xid_79", "n0/GPU-a", True)
     (OPEN, f"{NOT_READ} watched until 176 s before its end", watched(0, 64, 240)),
     (OPEN, "not found out: not read; not read", [("load.event.gpus", "n0", None)]),
     (OPEN, "not found out: not read; gpu3: not read", [*WATCHED, ("load.event.watched", "n0/gpu3", None)]),
-    (
-        OPEN,
-        "not found out: not read; Xid 145 on GPU-a: what it asks for stands in the log alone",
-        [*WATCHED, ("load.event.xid_145", "n0/GPU-a", True)],
-    ),
+    (OPEN, OF_145, [*WATCHED, XID_145]),
 )
 def test_events_stand_in_for_a_log_that_is_closed(outcome, says, events):
     closed = judged([*rose("n0", xid=(None, None)), *events], "nccl_scaling", TWO)
@@ -247,17 +236,13 @@ def counted(*questions) -> dict[tuple[str, str], Value | None]:
 )
 def test_a_node_stands_out_by_what_is_sent_again_to_it_as_by_what_it_sends(again, odd, says):
     nodes = ("n0", "n1", "n2")
-    facts = [
-        fact
-        for node, count in zip(nodes, again, strict=True)
-        for fact in both(node, tcp_segments=9_000 if count == 60 else 10**6, tcp_segments_again=count)
-    ]
+    facts = []
+    for node, count in zip(nodes, again, strict=True):
+        facts += both(node, tcp_segments=9_000 if count == 60 else 10**6, tcp_segments_again=count)
     by_gate = judged(facts, "nccl_scaling", nodes)
     for node in nodes:
-        outcome, words = in_words(by_gate[f"load.tcp_sent_again.uneven {node}"])
-        assert outcome is (WARN if node == odd else PASS)
-        assert node != odd or says in words
-    assert in_words(judged(facts[2:], "nccl_scaling", nodes)["load.tcp_sent_again.uneven n0"])[0] is OPEN
+        check(by_gate[f"load.tcp_sent_again.uneven {node}"], *((WARN, says) if node == odd else (PASS,)))
+    check(judged(facts[2:], "nccl_scaling", nodes)["load.tcp_sent_again.uneven n0"], OPEN)
 
 
 def test_the_probe_reads_ports_and_what_tcp_sent_again(node, monkeypatch):
@@ -273,9 +258,7 @@ def test_the_probe_reads_ports_and_what_tcp_sent_again(node, monkeypatch):
     assert ("tcp_segments_arrived_twice", "n0") not in counted()
     tree(node, {"ib/mlx5_0/ports/1/counters/link_downed": "unknown"})
     assert counted()["link_downed", MLX] is None
-    tree(
-        node, {"ib/mlx5_0/ports/1/counters/link_downed": "N/A (no PMA)"}
-    )  # older kernels, of a driver that counts none
+    tree(node, {"ib/mlx5_0/ports/1/counters/link_downed": "N/A (no PMA)"})  # older kernels, where none is counted
     assert ("link_downed", MLX) not in counted()
     monkeypatch.setattr(probe, "HCAS", node / "nothing")
     assert counted()["rdma_ports", "n0"] == 0

@@ -17,13 +17,12 @@ import leftovers
 import pytest
 import software
 from bringup.kernel import judge
-from bringup.kernel.records import Outcome
 from bringup.run.train_here import free_port
 from loops import for_each
 from machine import machine
 from probing import answers_of
 from programs import tree
-from runs_for_tests import add_derived, discovery, parsed_of, values
+from runs_for_tests import PASS, WARN, add_derived, discovery, parsed_of, values
 from showing import shows_failing
 
 
@@ -348,7 +347,7 @@ def test_a_miss_is_a_warning_and_a_few_zombies_are_none(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     facts = folder / "raw/inventory.jsonl"
     for name, few, many in (("processes", 0, 1), ("zombies", 4, 5), ("blocked", 0, 1), ("shm", 0.1, 0.2)):
-        for value, outcome in ((few, Outcome.PASS), (many, Outcome.WARN)):
+        for value, outcome in ((few, PASS), (many, WARN)):
             text = facts.read_text()
             facts.write_text(re.sub(rf'(discovery.left.{name}", "value": )[\d.]+', rf"\g<1>{value}", text))
             verdicts = judge.judge_folder(folder).verdicts.verdicts

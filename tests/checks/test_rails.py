@@ -19,8 +19,8 @@ from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of
 from loops import case_for_each, for_each
 from programs import PROBES, begun, on_path, program, ran, tree
-from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, in_words, judged
-from showing import shows_failing
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, judged
+from showing import check, check_each, shows_failing
 
 REAL = FIXTURES / "perftest"
 DURATION = "../real/perftest/ib-write-bw-duration.txt"
@@ -157,11 +157,10 @@ def looped(place: Path, environment: dict[str, str]) -> Verdict:
 def test_a_port_that_is_slow_with_itself_is_named_and_without_perftest_it_is_incomplete(tmp_path):
     place = tmp_path / "a place"
     slow = looped(place, on_path(place, rail_mlx5_0="386", rail_mlx5_1="386", loopback_mlx5_1="126"))
-    assert (slow.outcome, slow.value) == (FAIL, 0.315)
-    assert "mlx5_1:1: 126 of 400 Gb/s" in slow.observed
+    check(slow, FAIL, "mlx5_1:1: 126 of 400 Gb/s")
+    assert slow.value == 0.315
     lacking = looped(tmp_path / "another", on_path(tmp_path / "another") | {"PATH": str(tmp_path)})
-    assert lacking.outcome is OPEN
-    assert "mlx5_0:1: not found out (ib_write_bw is not installed)" in (lacking.cause or "")
+    check(lacking, OPEN, "mlx5_0:1: not found out (ib_write_bw is not installed)")
 
 
 # --- which node, which NIC
@@ -170,12 +169,11 @@ def test_a_port_that_is_slow_with_itself_is_named_and_without_perftest_it_is_inc
 @shows_failing("fabric.rail.nic")
 def test_a_bad_nic_accuses_its_node_and_a_bad_cable_neither_of_its_two():
     by_gate = measured(("n0", "n1", "n2", "n3"), {"mlx5_3:1 n1": 180.0})
-    assert [by_gate[f"rail.nic n{number}"].outcome for number in range(4)] == [PASS, FAIL, PASS, PASS]
-    assert "mlx5_3:1 " in by_gate["rail.nic n1"].observed
-    assert by_gate["rail.slowest"].outcome is FAIL
+    check_each([by_gate[f"rail.nic n{number}"] for number in range(4)], PASS, (FAIL, "mlx5_3:1 "), PASS, PASS)
+    check(by_gate["rail.slowest"], FAIL)
     by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": 90.0})
-    assert [by_gate[f"rail.nic n{number}"].outcome for number in range(3)] == [PASS] * 3
-    assert "mlx5_0:1 n1->n2: 90 of 400 Gb/s" in by_gate["rail.slowest"].observed
+    check_each([by_gate[f"rail.nic n{number}"] for number in range(3)], PASS, PASS, PASS)
+    check(by_gate["rail.slowest"], FAIL, "mlx5_0:1 n1->n2: 90 of 400 Gb/s")
 
 
 @shows_failing("fabric.rail.together")
@@ -211,9 +209,7 @@ LOOPS = [*rates("loopback", "a:1", "b:1"), ("loopback.bandwidth@a:1", "n0", 96.0
 )
 def test_ports_without_a_transfer_are_incomplete_with_the_reason(gate, seen, expected, why):
     phase = "node_sweep" if gate.startswith("loopback") else "nccl_pairwise"
-    outcome, words = in_words(verdicts(seen, PAIR, phase)[gate])
-    assert outcome is expected
-    assert why in words
+    check(verdicts(seen, PAIR, phase)[gate], expected, why)
 
 
 @for_each(2, 3, 4, 5, 8, 9, 64)

@@ -11,14 +11,14 @@ from bringup.kernel.facts import facts, reading
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import of_phase
-from bringup.kernel.records import Kind, Verdict
+from bringup.kernel.records import Kind, Run, Verdict
 from bringup.readers import slurm, srun
 from factory import a_run, the_folder
 from loops import for_each
 from probing import answers_of
 from programs import program
-from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, add_derived, discovery, in_words, judged, parsed_of, reseal
-from showing import shows_failing
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, add_derived, discovery, judged, parsed_of, reseal
+from showing import check, shows_failing
 
 # ---- its configuration
 
@@ -87,6 +87,12 @@ def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
     assert [(verdict.outcome, verdict.value) for verdict in verdicts] == [(FAIL, -1), (PASS, 0)]
 
 
+def blamed(parsed: Parsed, run: Run) -> dict[str, Verdict]:
+    """Gate -> its verdict, with the cause beside it."""
+    verdicts = judge.judge(run, profile.load("local-cpu"), parsed)
+    return {verdict.gate: verdict for verdict in blame(verdicts, Seen(parsed.observations), run).verdicts}
+
+
 def promised(text: str, cpus: int | None, memory: float | None, overrides: bool = False) -> Verdict:
     parsed = slurm.nodes(f"NodeName=n0 Arch=x86_64 {text} State=IDLE Partitions=main\n", "x")
     parsed.add(slurm.config(f"SlurmdParameters = {'config_overrides' if overrides else '(null)'}\n", "x"))
@@ -114,9 +120,7 @@ WHOLE = "CPUTot=128 RealMemory=2063000"
 )
 def test_a_node_with_fewer_cpus_or_less_memory_than_slurm_hands_out_warns(text, cpus, memory, overrides, outcome, says):
     """Slurm compares them when slurmd registers, and drains the node then; what is lost later it does not see."""
-    verdict = promised(text, cpus, memory, overrides)
-    assert verdict.outcome is outcome
-    assert says in in_words(verdict)[1]
+    check(promised(text, cpus, memory, overrides), outcome, says)
 
 
 # ---- what it does with jobs
@@ -179,8 +183,7 @@ def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words)
     parsed, run = Parsed(), a_run("smoke", ("n0", "n1"))
     for name, text in files.items():
         parsed.add(srun.launch_errors(text, f"raw/{name}.err"))
-    verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
-    (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
+    verdict = blamed(parsed, run)["smoke.array"]
     assert (verdict.kind, verdict.cause) == (Kind.ABSENT, f"no evidence arrived{words}")
 
 
@@ -190,8 +193,7 @@ def test_a_part_of_smoke_that_was_left_out_by_hand_is_the_reason_and_not_what_sl
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/parts-left-out.txt").write_text("compute\nwarning\n")
     parsed.add(reading.read_raw(the_folder(tmp_path, run)))
-    verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
-    causes = {verdict.gate: verdict.cause for verdict in verdicts}
+    causes = {gate: verdict.cause for gate, verdict in blamed(parsed, run).items()}
     says = "parts of smoke that were left out by hand (BRINGUP_SMOKE_PARTS): compute, warning"
     assert causes["smoke.time_limit.warned"] == causes["smoke.compute.device"] == says
     refused = "Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"
@@ -208,10 +210,8 @@ def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said
     fact = {"probe": "scheduler", "at": "n0", "subject": "job", "quantity": "smoke.array", "value": "0", "unit": "text"}
     parsed, run = facts.parse(json.dumps(fact), "raw/compute.jsonl"), a_run("smoke", ("n0", "n1"))
     parsed.add(srun.launch_errors(PREEMPTED, "raw/compute.err"))
-    verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
-    (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
-    assert verdict.cause is not None
-    assert verdict.cause.endswith("did not finish; it had said 0; Slurm ended a step: preemption (raw/compute.err)")
+    cause = "did not finish; it had said 0; Slurm ended a step: preemption (raw/compute.err)"
+    assert str(blamed(parsed, run)["smoke.array"].cause).endswith(cause)
 
 
 # ---- the probe of the warning before a time limit

@@ -20,8 +20,8 @@ from loops import case_for_each, for_each
 from nvml_for_tests import driver_of
 from probing import answers_of
 from programs import PROBES, on_path, program, ran
-from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, Fact, failing, in_words, judged
-from showing import shows_failing
+from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, Fact, failing, judged
+from showing import check, check_each, shows_failing
 
 NODES = ("n0", "n1", "n2")
 TWO = ("n0", "n1")
@@ -51,14 +51,11 @@ def ended(nodes: tuple[str, ...] = NODES) -> list[Fact]:
 
 def steps(*letters: str, where: str = "gpu", kinds: str = "HHH") -> list[Fact]:
     """What the repetitions of the device of each node gave: one letter each."""
-    return [
-        fact
-        for place, (word, kind) in enumerate(zip(letters, kinds, strict=False))
-        for fact in (
-            (f"sweep.gpu.step.{where}.kind", f"n{place}/GPU-0", kind),
-            *((f"sweep.gpu.step.{where}", f"n{place}/GPU-0", letter) for letter in word),
-        )
-    ]
+    facts = []
+    for place, (word, kind) in enumerate(zip(letters, kinds, strict=False)):
+        facts.append((f"sweep.gpu.step.{where}.kind", f"n{place}/GPU-0", kind))
+        facts += [(f"sweep.gpu.step.{where}", f"n{place}/GPU-0", letter) for letter in word]
+    return facts
 
 
 WITHOUT_ONE = [fact for place, fact in enumerate(ended()) if place != len(ended()) - 3]  # n1's last part of a rank
@@ -106,8 +103,7 @@ ROWS: list[tuple[str, Outcome, str, list[Fact]]] = [
 @for_each(*ROWS)
 def test_what_the_devices_of_a_node_say_decides_its_gate(which, outcome, says, facts):
     verdict = verdicts(facts)[f"sweep.{which}"]
-    assert in_words(verdict)[0] is outcome
-    assert says in in_words(verdict)[1]
+    check(verdict, outcome, says)
     assert not (which.startswith("load.pcie") and outcome is OPEN and judge.stops(verdict))
 
 
@@ -253,13 +249,11 @@ def test_real_answers_are_read_test_by_test_with_the_holes_that_they_have():
 @shows_failing("sweep.dcgm.failed", "sweep.dcgm.doubtful")
 def test_what_a_real_answer_says_becomes_a_verdict_with_gpu_test_and_words():
     by_name = of_dcgm(read("4.2.3-level2-skipped.json"))
-    assert [(by_name[name].outcome, by_name[name].value) for name in ALL] == [(FAIL, 1), (WARN, 2), (PASS, 1)]
+    assert [by_name[name].value for name in ALL] == [1, 2, 1]
     words = "gpu0: software fail (Persistence Mode: Persistence mode for GPU 0 is disabled."
-    assert words in by_name["failed"].observed
-    assert "gpu0: memory skip; gpu0: pcie skip" in by_name["doubtful"].observed
+    check_each(by_name.values(), (FAIL, words), (WARN, "gpu0: memory skip; gpu0: pcie skip"), PASS)
     unknown = of_dcgm(read("4.5.2-level2.json", '"Fail"', '"Aborted"'))["failed"]  # a status that nobody knows
-    assert unknown.outcome is OPEN
-    assert "gpu0: software: DCGM says 'aborted'" in (unknown.cause or "")
+    check(unknown, OPEN, "gpu0: software: DCGM says 'aborted'")
 
 
 @pytest.mark.parametrize("version", ["3.3.9", "4.5.2"])
@@ -289,10 +283,9 @@ ECC = "fail (A double bit ECC error was detected on GPU 3"
     ({"path": "/nonexistent"}, {}, "gpus", (OPEN, "dcgmi is not installed")),
 )
 def test_a_test_that_fails_is_named_and_no_answer_is_incomplete(tmp_path, how, state, name, expected):
-    outcome, words = in_words(probed(tmp_path / "a run", **how, **state)[name])
-    assert outcome is expected[0]
-    assert expected[1] in words
-    assert outcome not in (FAIL, WARN) or words.startswith("1 (")
+    verdict = probed(tmp_path / "a run", **how, **state)[name]
+    check(verdict, *expected)
+    assert verdict.outcome not in (FAIL, WARN) or verdict.observed.startswith("1 (")
 
 
 @shows_failing("sweep.dcgm.gpus")
@@ -306,9 +299,8 @@ def test_words_in_the_place_of_json_are_the_reason_and_an_answer_without_a_test_
     words = "echo 'Error: unable to establish a connection to the specified host: localhost'\n"
     words += "echo 'Error: Unable to connect to host engine. Host engine connection invalid/disconnected.'\nexit 231"
     tool = program(tmp_path / "bin/dcgmi", words)
-    outcome, cause = in_words(probed(tmp_path / "a run", path=f"{tool.parent}:/usr/bin:/bin")["failed"])
-    assert outcome is OPEN
-    assert "ended with 231 and said: Error: Unable to connect to host engine." in cause
+    failed = probed(tmp_path / "a run", path=f"{tool.parent}:/usr/bin:/bin")["failed"]
+    check(failed, OPEN, "ended with 231 and said: Error: Unable to connect to host engine.")
     empty = dcgm.parse('{"DCGM Diagnostic": {"version": "4.5.2", "test_categories": []}}', "raw/dcgm-n1.json", "n1")
     (answer,) = [fact for fact in empty.observations if fact.quantity == "dcgm.answer"]
     assert (answer.value, answer.why) == (None, "the answer of dcgmi holds no test")

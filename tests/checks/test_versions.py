@@ -107,12 +107,7 @@ def test_the_table_is_read_strictly_and_each_row_has_its_own_address():
     assert all(fault.source.startswith("https://") for fault in vendors.version_faults())
     assert {fault.component for fault in vendors.version_faults()} == set(vendors.Component.__args__)
     row = vendors.version_faults()[0].model_dump()
-    for change in (
-        {"versions": ["2.18"], "harms": "x"},
-        {"versions": ["before 2.18"]},
-        {"component": "CUDA"},
-        {"where": ["cloud"]},
-    ):
+    for change in ({"harms": "x"}, {"versions": ["before 2.18"]}, {"component": "CUDA"}, {"where": ["cloud"]}):
         with pytest.raises(ValidationError):
             TypeAdapter(vendors.VersionFault).validate_python(row | change)
 

@@ -34,28 +34,12 @@ from tiers import in_test_all
 pytestmark = pytest.mark.cluster
 JOB_MUST_END_WITHIN_S = 30
 IN_EVERY_TEST = {  # on the cluster of the playbook, and on simulated GPUs
-    "node-off-unnoticed",
-    "hostname-twice",
-    "kernel-log-unreadable",
-    "gpu-missing",
-    "gpu-lost",
-    "rdma-port-down",
-    "two-tasks-one-gpu",
-    "path-not-shared",
-    "flipped-bit",
-    "wrong-value",
-    "rank-killed",
-    "results-truncated",
+    *("node-off-unnoticed", "hostname-twice", "kernel-log-unreadable", "gpu-missing", "gpu-lost", "rdma-port-down"),
+    *("two-tasks-one-gpu", "path-not-shared", "flipped-bit", "wrong-value", "rank-killed", "results-truncated"),
 }
 IN_TEST_ALL = {
-    "clock-off",
-    "rail-slow",
-    "separate-communicators",
-    "nfs-client-not-shared",
-    "no-devices-confined",
-    "wrong-matmul",
-    "slow-pair",
-    "fsdp-not-applied",
+    *("clock-off", "rail-slow", "separate-communicators", "nfs-client-not-shared", "no-devices-confined"),
+    *("wrong-matmul", "slow-pair", "fsdp-not-applied"),
 }
 PERFORMED = [
     pytest.param(drill, id=drill.id, marks=[] if drill.id in IN_EVERY_TEST else in_test_all)

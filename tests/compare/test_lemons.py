@@ -89,15 +89,14 @@ def of_many_days(users: Iterable[str]) -> list[AccountedJob]:
     return jobs
 
 
-def test_a_node_in_whose_failed_jobs_one_user_stood_is_shown_and_not_named(capsys, monkeypatch, tmp_path):
+def test_a_node_in_whose_failed_jobs_one_user_stood_is_shown_and_not_named(shown, monkeypatch, tmp_path):
     alone, both = lemons.find(of_many_days(["ann"])), lemons.find(of_many_days(["ann", "bob"]))
     assert ([each.node for each in alone.named], [each.node for each in alone.of_one_user]) == ([], ["n1"])
     assert ([each.node for each in both.named], both.of_one_user) == (["n1"], [])
     monkeypatch.setattr("bringup.report.run_folders.every_run", list)
     file = tmp_path / "jobs.txt"
     file.write_text(table(of_many_days(["ann"])))
-    assert main(["history", "--lemons", str(file)]) == 2
-    assert re.search(r"n1 +9 +9 +1\.0 .* all of one user", capsys.readouterr().out)
+    assert re.search(r"n1 +9 +9 +1\.0 .* all of one user", shown(2, "history", "--lemons", file))
 
 
 def test_where_every_job_fails_no_node_is_suspect():
@@ -189,16 +188,14 @@ def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monke
     assert says in capsys.readouterr().err
 
 
-def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, sacct, monkeypatch, capsys):
+def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, sacct, monkeypatch, capsys, shown):
     monkeypatch.setattr("bringup.report.run_folders.every_run", list)
     file = tmp_path / "jobs.txt"
     file.write_text(table(lemon_nodes.fleet(SEED, effect=0.4)) + "9|ann|FAILED|n1|10:00|11:00|train\n")
-    assert main(["history", "--lemons", str(file)]) == 1
-    screen = " ".join(capsys.readouterr().out.split())
+    screen = " ".join(shown(1, "history", "--lemons", file).split())
     assert "n17 stood in failed jobs more often than chance" in screen
     assert "1 row could not be read" in screen
-    assert main(["history", "--lemons", str(file), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["nodes"]["named"][0]["node"] == "n17"
+    assert json.loads(shown(1, "history", "--lemons", file, "--json"))["nodes"]["named"][0]["node"] == "n17"
     sacct("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
     assert main(["history", "--lemons"]) == 2
     assert "Slurm accounting storage is disabled" in capsys.readouterr().err

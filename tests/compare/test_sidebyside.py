@@ -110,9 +110,8 @@ def test_losses_have_to_agree_where_nothing_that_is_learnt_differs(folders, chan
     compared = sidebyside.compare([an_entry(folder) for folder in folders], list(changed))
     assert [row.name for row in compared.disagreeing] == disagreeing
     assert column(compared, "loss gap")[-1] == shown
-    assert (compared.rows[-1].gap is None) is (
-        not disagreeing
-    )  # the report of trainings takes the greatest of all gaps
+    gap_of_last = compared.rows[-1].gap  # the report of trainings takes the greatest of all gaps
+    assert (gap_of_last is None) is (not disagreeing)
 
 
 def test_a_field_that_no_training_has_is_refused_by_name_and_a_baseline_lets_none_differ(two, refused):
@@ -126,9 +125,8 @@ def two(tmp_path) -> list[Path]:
     return [run_of("run_ddp_2node", tmp_path / name) for name in ("first", "second")]
 
 
-def test_two_healthy_runs_are_compared_and_their_outcome_is_shown(two, capsys):
-    assert main(["compare", *map(str, two)]) == 0
-    assert capsys.readouterr().out.count("PASS") == 2
+def test_two_healthy_runs_are_compared_and_their_outcome_is_shown(two, capsys, shown):
+    assert shown(0, "compare", *two).count("PASS") == 2
     change_speed(two[1], 1.0)  # another number, and evidence of it
     (two[1] / "raw/rank0.jsonl").unlink()
     reseal(two[1])
@@ -216,23 +214,21 @@ def test_records_that_contradict_each_other_are_refused(tmp_path, refused):
     assert "run_args.json: cannot be read" in refused("compare", first, two)
 
 
-def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, capsys, refused):
+def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, shown, refused):
     first, two = bare("run_1gpu", tmp_path / "first"), bare("run_ddp_1node", tmp_path / "two")
     args, metrics = read_record(two / "run_args.json", RunArgs), read_record(two / "metrics.json", TrainMetrics)
     head = summary_of(args, metrics, (0.9, None))
     write_record(two / "metrics.json", metrics.model_copy(update={"summary": head}), replace=True)
-    assert main(["compare", str(first), str(two)]) == 2
-    assert "NOT JUDGED" in capsys.readouterr().out
+    assert "NOT JUDGED" in shown(2, "compare", first, two)
     better = head.model_copy(update={"tokens_per_s": 2 * head.tokens_per_s})
     write_record(two / "metrics.json", metrics.model_copy(update={"summary": better}), replace=True)
     assert "the summary of metrics.json is not what its other fields" in refused("compare", first, two)
 
 
-def test_runs_are_compared_against_a_profile_that_is_named(two, capsys, refused):
+def test_runs_are_compared_against_a_profile_that_is_named(two, shown, refused):
     (two[0] / "profile.yaml").unlink()
     assert "judge it with --profile NAME" in refused("compare", *two)
-    assert main(["compare", *map(str, two), "--profile", "local-cpu"]) == 0
-    assert capsys.readouterr().out.count("PASS") == 2
+    assert shown(0, "compare", *two, "--profile", "local-cpu").count("PASS") == 2
 
 
 def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_difference(folders):

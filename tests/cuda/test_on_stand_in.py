@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import on_stand_in
 import pytest
@@ -14,10 +13,8 @@ from bringup.run.train_here import free_port
 from cuda_statements import Known, everything
 from loops import case_for_each
 from on_stand_in import said_to_rank, together
-from programs import begun, ran
+from programs import ROOT, begun, ran
 from tiers import in_test_all
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -22,14 +22,6 @@ def health(tmp_path: Path) -> Installed:
     return made
 
 
-def ended(health: Installed, code: int, *words: str) -> str:
-    """What it prints at the end, with this code and these words."""
-    done = health.run("--exit-code")
-    assert done.returncode == code, done.stdout
-    assert [each for each in words if each not in done.stdout] == [], done.stdout
-    return done.stdout
-
-
 def test_a_healthy_node_is_one_line(health: Installed):
     done = health.run("--exit-code")
     assert (done.returncode, done.stderr) == (0, "")
@@ -41,12 +33,12 @@ def test_a_healthy_node_is_one_line(health: Installed):
         assert health.run().returncode == 0, "it ends with 0 whatever it finds"
     for count in (None, "eight"):  # a text is compared with no number
         health.gpus(count)
-        assert ended(health, 2).split()[:2] == ["UNKNOWN", "discovery.gpu.count"]
+        assert health.ended(2).split()[:2] == ["UNKNOWN", "discovery.gpu.count"]
 
 
 def test_a_fault_is_a_line_with_gate_words_and_action(health: Installed):
     health.gpus(7)
-    fault, whole = ended(health, 1).splitlines()
+    fault, whole = health.ended(1).splitlines()
     assert fault.split() == ["FAULT", "discovery.gpu.count", "7,", "expected", "8;", "reboot"]
     assert whole.startswith(f"{NODE}: 1 fault in ")
 
@@ -142,7 +134,7 @@ def test_a_check_that_hangs_is_ended_with_its_children_and_is_no_fault(health: I
     started = tmp_path / "started"
     body = f"echo x >>'{started}'; trap '' TERM; setsid sleep 30 & exec sleep 30"
     health.check("10-gpus", body, header="# budget: 0.3 s")
-    ended(health, 2, "no answer within 0.3 s")
+    health.ended(2, "no answer within 0.3 s")
     assert started.read_text() == "x\n"
 
 
@@ -175,7 +167,7 @@ def test_a_part_that_says_nothing_is_no_health(tmp_path: Path):
     asked = GPUS.model_copy(update={"quantity": "discovery.rdma.state", **ports})
     health = install(tmp_path / "node", a_baseline(asked))
     health.says("10-gpus", fact("discovery.rdma.state", "4: ACTIVE", f"{NODE}/mlx5_0:1"))
-    ended(health, 2, "nothing was said of mlx5_1:1")
+    health.ended(2, "nothing was said of mlx5_1:1")
 
 
 @case_for_each(
@@ -189,7 +181,7 @@ def test_a_part_that_says_nothing_is_no_health(tmp_path: Path):
 )
 def test_a_site_adds_a_check_of_its_own(health: Installed, body: str, action: str, code: int, words: str):
     health.check("90-licence", body, header=f"# action: {action}")
-    assert words.strip() in " ".join(ended(health, code).split())
+    assert words.strip() in " ".join(health.ended(code).split())
 
 
 def test_a_finding_reaches_the_log_on_one_line_without_control_letters(health: Installed):
@@ -237,7 +229,7 @@ SXID = "nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 24007, {}, Link 27 sourcetrac
 def test_only_what_the_vendors_table_gives_to_the_node_is_a_fault(driver, message, code, words):
     """An unknown number is unknown: a new driver has new ones, also harmless."""
     says(driver, message)
-    ended(driver, code, words)
+    driver.ended(code, words)
 
 
 def test_a_fault_of_the_driver_stays_when_its_line_is_gone_until_somebody_repairs_it(driver: Installed):
@@ -246,7 +238,7 @@ def test_a_fault_of_the_driver_stays_when_its_line_is_gone_until_somebody_repair
     assert driver.code() == 1
     says(driver)
     kept = "no longer in the log, and not said to be repaired: "
-    ended(driver, 1, kept, "xid_79 on PCI:0000:c1:00: reboot the node")
+    driver.ended(1, kept, "xid_79 on PCI:0000:c1:00: reboot the node")
     assert driver.run("--repaired").returncode == 0
     assert driver.code() == 0
 

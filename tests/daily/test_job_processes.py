@@ -29,7 +29,6 @@ def rank():
     environment = {**os.environ, "SLURM_JOB_ID": "4711", "RANK": "3"}
     waits = [sys.executable, "-c", "print(flush=True); input()"]
     process = subprocess.Popen(waits, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
     process.stdout.readline()  # it runs
     yield process
     process.kill()

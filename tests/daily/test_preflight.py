@@ -26,18 +26,10 @@ from loops import case_for_each, for_each
 from programs import program, ran
 from tiers import first
 
-JOB = {
-    "SLURM_JOB_ID": "17",
-    "SLURM_JOB_NODELIST": "n[0-3]",
-    "SLURM_NODELIST": "n[0-3]",
-    "SLURM_JOB_NUM_NODES": "4",
-    "SLURM_NNODES": "4",
-    "SLURM_NTASKS": "7",
-    "SLURM_TASKS_PER_NODE": "2(x3),1",
-    "SLURM_JOB_CPUS_PER_NODE": "8(x4)",
-    "SLURM_GPUS_ON_NODE": "2",
-    "PATH": "/usr/bin",
-}
+JOB = {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "7", "SLURM_TASKS_PER_NODE": "2(x3),1", "SLURM_GPUS_ON_NODE": "2"}
+JOB |= dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), "n[0-3]")
+JOB |= dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), "4")
+JOB |= {"SLURM_JOB_CPUS_PER_NODE": "8(x4)", "PATH": "/usr/bin"}
 
 
 def test_the_command_sees_a_job_of_the_chosen_nodes(tmp_path: Path):

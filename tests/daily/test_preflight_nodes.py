@@ -78,9 +78,8 @@ def test_what_was_slow_once_after_a_bad_end_accuses_no_node_and_what_is_broken_d
     assert first.has_slow and not accused(broken).has_slow
     once, twice = first.confirmed_by(well), accused(*slow).confirmed_by(first)
     assert set(once.nodes) == {"n0"} and once.links == []
-    assert [line for line in once.remarks if "measured again" in line] == [
-        f"{name} was slow, and no more when it was measured again" for name in ("n1", "n2--n3")
-    ]
+    again = [line for line in once.remarks if "measured again" in line]
+    assert again == [f"{name} was slow, and no more when it was measured again" for name in ("n1", "n2--n3")]
     assert set(twice.nodes) == {"n0", "n1"} and twice.links == [("n2", "n3")]
 
 

@@ -158,10 +158,8 @@ def test_of_two_exceptions_of_a_rank_the_one_behind_which_it_printed_nothing_is_
     ("RUNNING", 601, "none of its logs has grown"),
     ("RUNNING", 599, "nothing speaks against"),
 )
-def test_a_state_has_words_of_its_own_and_a_running_job_stands_still_when_its_logs_no_longer_grow(
-    state, quiet_s, words
-):
-    assert words in cause("step 1\n", Job("7", "ann", state, "", ["n0"], 1), quiet_s=quiet_s).words
+def test_a_state_has_words_of_its_own_and_a_running_job_stands_still_when_its_logs_no_longer_grow(state, quiet_s, says):
+    assert says in cause("step 1\n", Job("7", "ann", state, "", ["n0"], 1), quiet_s=quiet_s).words
 
 
 @for_each(("", "completing"), (WAITED.format(1, 1, 38), "collective"))
@@ -221,9 +219,8 @@ def test_one_rank_that_stands_elsewhere_than_the_others_is_named_and_two_are_not
 def test_what_nccl_itself_says_to_try_is_the_next_step_and_no_cause():
     first = cause((FIXTURES / "real/job/nccl-hint.log").read_text(), Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8))
     assert first.kind == "nccl.ib-completion"
-    assert first.do.endswith(
-        "; NCCL's hint: set NCCL_NET_GDR_LEVEL=0; if that resolves it, disable ACS following your vendor documentation."
-    )
+    hint = "set NCCL_NET_GDR_LEVEL=0; if that resolves it, disable ACS following your vendor documentation."
+    assert first.do.endswith(f"; NCCL's hint: {hint}")
 
 
 OFF_THE_BUS = "79, pid=1, GPU has fallen off the bus."

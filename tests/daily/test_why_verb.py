@@ -53,16 +53,14 @@ def slurm(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_verb_only_reads_and_says_what_it_could_not_see(slurm, capsys):
-    assert main(["why", "7", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+def test_the_verb_only_reads_and_says_what_it_could_not_see(slurm, shown):
+    answer = json.loads(shown(0, "why", "7", "--json"))
     assert answer["job"]["by"] == "user 1000"
     assert any("No such file" in line for line in answer["not_seen"])
     assert any("--on-nodes" in line for line in answer["not_seen"])
     assert not {line.split()[0] for line in (slurm / "asked").read_text().splitlines()} & {"srun", "sbatch", "scancel"}
     (slurm / "job.log").write_text(RAISED)
-    assert main(["why", "7"]) == 0
-    screen = capsys.readouterr().out
+    screen = shown(0, "why", "7")
     assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
     assert "node        n1: down: Xid 79" in screen
 
@@ -91,14 +89,12 @@ STEPS = """case "$*" in
 esac"""
 
 
-def test_the_accounting_says_on_which_node_a_rank_of_srun_ran(slurm, capsys):
+def test_the_accounting_says_on_which_node_a_rank_of_srun_ran(slurm, shown):
     put(slurm, "sacct", STEPS)
     (slurm / "job.log").write_text("[rank4]: Traceback (most recent call last):\n[rank4]: ValueError: 3 columns\n")
-    assert main(["why", "7"]) == 0
-    assert "first cause rank 4 on n1: ValueError: 3 columns" in capsys.readouterr().out
+    assert "first cause rank 4 on n1: ValueError: 3 columns" in shown(0, "why", "7")
     put(slurm, "sacct", STEPS.replace("Block", "Unknown"))
-    assert main(["why", "7"]) == 0
-    screen = capsys.readouterr().out
+    screen = shown(0, "why", "7")
     assert "first cause rank 4: ValueError: 3 columns" in screen
     assert "srun --label" in screen
 
@@ -166,9 +162,8 @@ def test_a_message_of_the_kernel_in_the_time_of_a_job_is_its_cause_where_nothing
     assert line.split(":")[0] in json.dumps(answer)
 
 
-def test_a_node_that_is_not_usable_takes_no_step(slurm, capsys):
-    assert main(["why", "7", "--on-nodes"]) == 0
-    assert "kernel logs and processes of n1: not usable now" in capsys.readouterr().out
+def test_a_node_that_is_not_usable_takes_no_step(slurm, shown):
+    assert "kernel logs and processes of n1: not usable now" in shown(0, "why", "7", "--on-nodes")
     assert "--nodelist=n0 --nodes=1 " in asked(slurm, "srun")[0]
 
 
@@ -198,29 +193,24 @@ def test_times_are_asked_for_as_they_are_read(slurm, monkeypatch):
     assert set((slurm / "formats").read_text().split()) == {"standard"}
 
 
-def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_path, monkeypatch, capsys, refused):
+def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_path, monkeypatch, shown, refused):
     """It said that the file is not a job number."""
     monkeypatch.setenv("PATH", "")
     (tmp_path / "a log.txt").write_text(RAISED)
-    assert main(["why", str(tmp_path / "a log.txt")]) == 0
-    screen = capsys.readouterr().out
+    screen = shown(0, "why", tmp_path / "a log.txt")
     assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
     assert "not known: --state, --nodes, --tasks" in screen
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"step 1 \xff\n")))  # no UTF-8
-    assert main(["why", "-", "--state", "TIMEOUT", "--nodes", "n[0-1]", "--tasks", "4"]) == 0
-    screen = capsys.readouterr().out
+    screen = shown(0, "why", "-", "--state", "TIMEOUT", "--nodes", "n[0-1]", "--tasks", "4")
     assert "standard input: timeout, 2 nodes n0,n1\n" in screen
     assert "the job's time limit was reached" in screen
     assert "no-such-file" in refused("why", "no-such-file")
 
 
-def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_run_is_not(
-    tmp_path, monkeypatch, capsys
-):
+def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_run_is_not(tmp_path, monkeypatch, shown):
     (tmp_path / "a.log").write_text("OSError: [Errno 28] No space left on device: '/scratch/a/long/name/of/a/folder'\n")
     monkeypatch.setenv("COLUMNS", "40")
-    assert main(["why", str(tmp_path / "a.log")]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = shown(0, "why", tmp_path / "a.log").splitlines()
     following = [line for line in lines if line.startswith(" ")]
     assert following
     assert all(re.match(r" {12}\S", line) for line in following)
@@ -229,12 +219,11 @@ def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_r
     assert all(len(line) <= 40 or " " not in line.strip() for line in broken)
 
 
-def test_an_exception_in_colours_is_read_as_one_without(tmp_path, capsys):
+def test_an_exception_in_colours_is_read_as_one_without(tmp_path, shown):
     """Python 3.13 prints tracebacks so, where FORCE_COLOR is set."""
     traceback = 'Traceback (most recent call last):\n  File \x1b[35m"a.py"\x1b[0m, line \x1b[35m3\x1b[0m, in f\n'
     words = "\x1b[1;35mOSError\x1b[0m: \x1b[35m[Errno 28] No space left on device: '/scratch/a'\x1b[0m\n"
     (tmp_path / "a.log").write_text(traceback + words)
-    assert main(["why", str(tmp_path / "a.log")]) == 0
-    screen = capsys.readouterr().out
+    screen = shown(0, "why", tmp_path / "a.log")
     assert "first cause OSError: [Errno 28] No space left on device: '/scratch/a' (a filesystem is full" in screen
     assert "stack       f (a.py:3)" in screen

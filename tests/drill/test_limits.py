@@ -77,7 +77,6 @@ def test_any_accusation_without_the_fault_is_a_false_alarm(tmp_path: Path, monke
 
 def test_a_drill_with_sizes_is_made_in_the_size_that_is_asked_for():
     declared = DECLARED["slow-pair"]
-    assert declared.sizes is not None
     own = next(drill for drill in DRILLS if drill.id == "slow-pair")
     for drill, rate in ((own, "rate 50mbit"), (limits.sized(declared, declared.sizes.of[2]), "rate 400mbit")):
         assert rate in " ".join(word for command in drill.inject for word in command)

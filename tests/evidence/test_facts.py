@@ -44,17 +44,13 @@ def test_an_unknown_keeps_its_reason():
     assert values(facts.parse("\n".join(map(json.dumps, empty)), "f"), "q") == {"n0": None}
 
 
+CHANGES = ({"value": None}, {"value": {"a": 1}}, {"value": [1]}, {"more": 1}, {"subject": 3})
+
+
 @for_each(
-    "not json",
-    "[]",
-    '{"probe": "p"}',
-    json.dumps(FACT | {"value": None}),
-    json.dumps(FACT | {"value": {"a": 1}}),
-    json.dumps(FACT | {"more": 1}),
-    json.dumps(FACT | {"subject": 3}),
+    *("not json", "[]", '{"probe": "p"}', '{"probe": "p", "at": "n0", "end": "1"}'),
+    *(json.dumps(FACT | change) for change in CHANGES),
     json.dumps(FACT).replace(": 1", ": NaN"),
-    json.dumps(FACT | {"value": [1]}),
-    '{"probe": "p", "at": "n0", "end": "1"}',
 )
 def test_a_line_that_is_no_fact_is_a_problem(line):
     parsed = facts.parse(line + "\n", "f")

@@ -24,22 +24,9 @@ def test_node_lists_are_expanded_in_order(text, names):
 
 
 @for_each(
-    "",
-    "n[",
-    "n[2-1]",
-    "n[a-b]",
-    "[]",
-    "x[1-30][4-9]p",
-    "012[0-100]L6",
-    "0[8-10]0",
-    "n0; rm -rf x",
-    "$(id)",
-    "n[0-999999999]",
-    "r[0-9999]n[0-9999]",
-    "n[0-1][",
-    "n[0-1]]",
-    f"n[{'9' * 5000}]",
-    "n 0",
+    *("", "n[", "n[2-1]", "n[a-b]", "[]", "n[0-1][", "n[0-1]]", "n 0", "n0; rm -rf x", "$(id)"),
+    *("x[1-30][4-9]p", "012[0-100]L6", "0[8-10]0"),
+    *("n[0-999999999]", "r[0-9999]n[0-9999]", f"n[{'9' * 5000}]"),
 )
 def test_what_is_no_node_list_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match=r"\S") as error:

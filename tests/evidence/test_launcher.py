@@ -14,6 +14,7 @@ def observations_of(parsed: Parsed) -> list[tuple[str, str, object, str]]:
 
 OOM, LOST = "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0.", "srun: error: Node failure on n"
 CANCELLED = "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38"
+NO_WRITE = "run folder cannot be written"
 
 
 @for_each(
@@ -37,17 +38,13 @@ CANCELLED = "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38"
         [("ended_by_slurm", "n0", "node failure", 1)],
     ),
     (f"{CANCELLED} ***\n", []),
-    (
-        "/x/run: run folder cannot be written, seen from n1; is it shared?\n",
-        [("cannot_write", "n1", "run folder cannot be written", 1)],
-    ),
+    (f"/x/run: {NO_WRITE}, seen from n1; is it shared?\n", [("cannot_write", "n1", NO_WRITE, 1)]),
     (f"rank : {'9' * 5000} (local_rank: 1)\nexitcode : -{'9' * 5000} (pid: 1)\n[Rank {'9' * 5000}] Watchdog", []),
 )
 def test_lines_of_the_launch_log(lines, facts):
     parsed = launcher.log(lines, "raw/launch.log", a_run("run_ddp_2node"))
-    assert observations_of(parsed) == [
-        (f"launcher.{name}", subject, value, f"raw/launch.log:{line}") for name, subject, value, line in facts
-    ]
+    expected = [(f"launcher.{name}", subject, value, f"raw/launch.log:{line}") for name, subject, value, line in facts]
+    assert observations_of(parsed) == expected
     assert parsed.problems == []
 
 

@@ -12,8 +12,9 @@ from bringup.readers import monitor
 from bringup.report.charts.sampled import SAMPLED, line_of
 from factory import a_run
 from loops import case_for_each, for_each
+from programs import tree
 from runs_for_tests import FIXTURES, about, add_derived, values
-from showing import shows_failing
+from showing import check, shows_failing
 
 ROW = "0: n0,{at:.3f},1.0,1.00,{sent},0,,,"
 TAIL = ",0.10,,"
@@ -32,12 +33,8 @@ def sampler(monkeypatch):
 
 def port(root: Path, device: str, state: str = "4: ACTIVE", **files: object) -> Path:
     """A port of an RDMA device in a made-up sysfs; counters__x is counters/x."""
-    folder = root / device / "ports/1"
-    for name, text in {"state": state, **files}.items():
-        path = folder / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n")
-    return folder
+    texts = {name.replace("__", "/"): str(text) for name, text in {"state": state, **files}.items()}
+    return tree(root / device / "ports/1", texts)
 
 
 def words(sent: object, received: object) -> dict[str, object]:
@@ -315,9 +312,7 @@ def test_a_gpu_that_its_hardware_slowed_down_in_one_sample_fails_its_node_and_is
     (of_gpus(()), Outcome.INCOMPLETE, "no evidence arrived"),
 )
 def test_that_no_gpu_was_slowed_down_is_known_only_of_all_gpus(text, outcome, says):
-    verdict = slowdown_of(text)
-    assert verdict.outcome is outcome
-    assert says in f"{verdict.observed} {verdict.cause}"
+    check(slowdown_of(text), outcome, says)
 
 
 def slowdown_of(text: str) -> Verdict:

@@ -65,11 +65,8 @@ def test_inside_one_host_there_are_no_channels_to_judge_between_hosts():
 )
 def test_channels_inside_a_host_that_do_not_go_from_gpu_to_gpu_are_named(scale, ways, share, why):
     entries = [f"n0:7:7 [0] NCCL INFO Channel 0{n}/0 : 0[0] -> 1[1] via {way}" for n, way in enumerate(ways)]
-    (p2p,) = [
-        each
-        for each in nccl_log.parse({"a.log": "\n".join(entries)}, "raw/nccl", scale).observations
-        if each.quantity == "nccl.p2p"
-    ]
+    seen = nccl_log.parse({"a.log": "\n".join(entries)}, "raw/nccl", scale).observations
+    (p2p,) = (each for each in seen if each.quantity == "nccl.p2p")
     assert (p2p.value, why in str(p2p.why)) == (share, True), p2p
     assert share in (None, 1.0) or ("via P2P" not in entries[int(p2p.evidence.rpartition(":")[2]) - 1])
 
@@ -206,10 +203,8 @@ def test_one_nvlink_domain_over_several_hosts_is_no_socket():
 
 
 def test_two_nvlink_domains_that_meet_over_sockets_use_sockets():
-    text = MNNVL.replace("nNodes 1", "nNodes 2")
-    assert transport_of(
-        f"{text}h4:2101:2180 [2] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
-    ).value == ("sockets")
+    channel = "h4:2101:2180 [2] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
+    assert transport_of(MNNVL.replace("nNodes 1", "nNodes 2") + channel).value == "sockets"
 
 
 @case_for_each((EFA, "found 32 nics"), (MNNVL, "nNodes 1"), (f"{EFA}h:1:1 [0] NCCL INFO 1 nvls channels\n", "1 nvls"))

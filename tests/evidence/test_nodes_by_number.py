@@ -2,13 +2,12 @@
 
 from bringup.kernel import judge
 from bringup.kernel.facts import speakers
-from bringup.kernel.records import Outcome
 from bringup.kernel.run_folder import RunFolder
 from bringup.readers import launcher, srun
 from bringup.run import open as opening
 from factory import a_run
 from loops import case_for_each
-from runs_for_tests import opened
+from runs_for_tests import FAIL, OPEN, opened
 
 LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node {}\n"
 
@@ -66,6 +65,6 @@ def test_a_node_that_is_lost_while_srun_launches_is_the_first_cause(tmp_path, mo
     verdicts = {(v.gate, v.subject): v for v in judge.judge_folder(folder).verdicts.verdicts}
     for rank in (2, 3):
         lost = verdicts["train.rank.finished", f"n1/rank{rank}"]
-        assert (lost.outcome, lost.value) == (Outcome.FAIL, "lost with its node")
-    assert verdicts["train.rank.finished", "n0/rank0"].outcome is Outcome.INCOMPLETE
+        assert (lost.outcome, lost.value) == (FAIL, "lost with its node")
+    assert verdicts["train.rank.finished", "n0/rank0"].outcome is OPEN
     assert "first n1/rank2 lost with its node" in str(verdicts["train.exit_code", "job"].cause)

@@ -56,16 +56,14 @@ def as_json(*ranks: dict[str, Any]) -> str:
     return json.dumps(answer)
 
 
+def launched(name: str, *counts: int) -> list[dict[str, Any]]:
+    return [{"counts": {name: count}} for count in counts]
+
+
 @for_each(
     ([{}, {}], "it reports no fault, which alone proves nothing"),
-    (
-        [{"counts": {"AllReduce": 641}}] * 3 + [{"counts": {"AllReduce": 640}}],
-        "AllReduce, 641 times on 3 ranks: rank 3 (GPU 3 of 172.16.64.245) 640",
-    ),
-    (
-        [{"counts": {"AllGather": 7}}, {"counts": {"AllGather": 6}}],
-        "AllGather, 7 times on 1 rank: rank 1 (GPU 1 of 172.16.64.245) 6",
-    ),
+    (launched("AllReduce", 641, 641, 641, 640), "AllReduce, 641 times on 3 ranks: rank 3 (GPU 3 of 172.16.64.245) 640"),
+    (launched("AllGather", 7, 6), "AllGather, 7 times on 1 rank: rank 1 (GPU 1 of 172.16.64.245) 6"),
     ([{}, {"status": {"async_error": 6}}], "failed: rank 1 (GPU 1 of 172.16.64.245)"),
     ([{}, {"status": {"async_error": 7}}], "it reports no fault, which alone proves nothing"),
     ([{"status": {"abort_flag": True}}, {}], "aborted: rank 0 (GPU 0 of 172.16.64.245)"),
@@ -78,7 +76,7 @@ def test_ranks_with_a_fault_are_named_from_json(ranks, expected):
 
 
 def test_of_many_ranks_that_are_behind_four_are_named():
-    ranks = [{"counts": {"AllReduce": 2}}] * 512 + [{"counts": {"AllReduce": 1}}] * 256
+    ranks = launched("AllReduce", *[2] * 512, *[1] * 256)
     (note,) = reader.parse(as_json(*ranks), "raw/nccl-96/ras.rank0.txt").problems
     assert ": AllReduce, 2 times on 512 ranks: rank 512 (GPU 512" in note
     assert note.endswith("1 and 252 more")

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from bringup.drill import catalogue as drills
 from loops import for_each
-from programs import ran
+from programs import ROOT, ran
 
-ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("validation", "infrastructure-validation", "training", "Makefile", ".ci")
 TEST_BED = (
     "infrastructure-validation/local-cluster/"  # acts on the cluster that it starts on this machine, and no other

@@ -7,11 +7,10 @@ from bringup.kernel.facts import speakers
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.kernel.facts.reading import read_raw
 from bringup.kernel.judge import judge_folder
-from bringup.kernel.records import Outcome
 from bringup.readers import launcher, monitor, smoke_jobs, srun
 from factory import a_run, the_folder
 from loops import case_for_each
-from runs_for_tests import FIXTURES, discovery, reseal
+from runs_for_tests import FIXTURES, OPEN, PASS, discovery, reseal
 
 GPUS = "discovery.gpu.count"
 
@@ -25,14 +24,12 @@ def end(at: str, count: int = 1, probe: str = "inventory") -> str:
     return json.dumps({"probe": probe, "at": at, "end": count})
 
 
-def read(
-    folder: Path, name: str, *lines: str, phase: str = "smoke", nodes: tuple[str, ...] = ("n0", "n1", "n2")
-) -> Parsed:
-    """A file of raw/ as a judge reads it. Two GPUs on each node."""
+def read(folder: Path, name: str, *lines: str, phase: str = "smoke") -> Parsed:
+    """A file of raw/ as a judge reads it, of three nodes. Two GPUs on each node."""
     path = folder / "raw" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines))
-    return read_raw(the_folder(folder, a_run(phase, nodes)))
+    return read_raw(the_folder(folder, a_run(phase, ("n0", "n1", "n2"))))
 
 
 def believed(parsed: Parsed) -> set[tuple[str, str]]:
@@ -44,7 +41,7 @@ def test_a_node_cannot_make_another_one_fail(tmp_path, monkeypatch):
     with (folder / "raw/inventory.jsonl").open("a") as stream:
         stream.write(f"0: {fact('n1', 'n1')}\n0: {fact('n1', 'n1', value=0)}\n")
     judged = judge_folder(reseal(folder))
-    assert judged.verdicts.outcome is Outcome.PASS
+    assert judged.verdicts.outcome is PASS
     (note,) = (note for note in judged.verdicts.notes if "refused" in note)
     assert note.startswith("raw/inventory.jsonl:")
     assert note.endswith("refused: task 0 runs on n0, and the line claims n1 (2 lines)")
@@ -56,14 +53,13 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
     for path in (folder / "raw").glob("*.jsonl"):
         path.write_text(path.read_text().replace("1: {", "0: {"))
     judged = judge_folder(reseal(folder))
-    assert judged.verdicts.outcome is Outcome.INCOMPLETE
-    assert {verdict.outcome for verdict in judged.verdicts.verdicts if verdict.subject == "n1"} != {Outcome.PASS}
+    assert judged.verdicts.outcome is OPEN
+    assert {verdict.outcome for verdict in judged.verdicts.verdicts if verdict.subject == "n1"} != {PASS}
     counted = next(v for v in judged.verdicts.verdicts if (v.gate, v.subject) == (GPUS, "n1"))
-    assert counted.outcome is Outcome.INCOMPLETE
+    assert counted.outcome is OPEN
 
 
 @case_for_each(
-
 
         ("counters-after.jsonl", f"0: {fact('n1', 'n1')}", "task 0 runs on n0, and the line claims n1"),
         ("counters-after.jsonl", f"0: {fact('n0', 'n1')}", f"the line of n0 claims {GPUS} of n1"),
@@ -79,7 +75,6 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
         ("array-0.jsonl", fact("n1", "n1", probe="binding"), "scheduler_array alone writes there"),
         ("rank3.jsonl", fact("n0", "n0/rank3", probe="train"), "task 3 runs on n1, and the line claims n0"),
         ("array-0.jsonl", fact("n1", "n1", probe="scheduler_array"), f"the line of n1 claims {GPUS} of n1"),
-
 )  # fmt: skip
 def test_a_line_is_refused_and_named(tmp_path, name, line, says):
     parsed = read(tmp_path, name, line)

@@ -1,6 +1,5 @@
 """Runs that were edited, and signatures that are not what they should be."""
 
-import json
 import os
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from bringup.cli import main
 from loops import case_for_each
 from programs import ran, tree
 from runs_for_tests import discovery, lose_a_gpu, reseal
+from trained_runs import change
 
 COUNT = '"quantity": "discovery.gpu.count", "value": {}'
 
@@ -22,10 +22,6 @@ COUNT = '"quantity": "discovery.gpu.count", "value": {}'
 @pytest.fixture(autouse=True)
 def no_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRINGUP_SITE", raising=False)
-
-
-def edit(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def text_in(folder: Path, file: str, old: str, new: str) -> Path:
@@ -85,7 +81,7 @@ def test_a_signed_run_says_who_closed_it_and_its_evidence_is_its_own(signed: Pat
 SEAL, SIGNATURE = "closed.json", "closed.json.sig"
 DAMAGES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "another key": (lambda run, place: sign_with(new_key(place / "another"), run / SEAL), "No principal matched"),
-    "other bytes": (lambda run, place: edit(run / SEAL, exit_code=0), "incorrect signature"),
+    "other bytes": (lambda run, place: change(run, SEAL, exit_code=0), "incorrect signature"),
     "another purpose": (lambda run, place: sign_with(place / "key", run / SEAL, "git"), "namespace does not match"),
     "removed": (lambda run, place: (run / SIGNATURE).unlink(), "not signed: there is no closed.json.sig"),
     "a FIFO": (

@@ -81,7 +81,6 @@ def change(run: Path, file: str, quantity: str, of: str, value: object = ...) ->
     lost, lines, changed, path = Counter[tuple[str | None, str]](), [], 0, run / file
     for line in path.read_text().splitlines():
         matched = re.fullmatch(r"(\d+: )?(.*)", line)
-        assert matched is not None
         label, fact = matched[1], json.loads(matched[2])
         if quantity == EVERYTHING and fact.get("at") == of:
             changed += 1

@@ -182,9 +182,7 @@ def test_a_health_check_in_a_folder_of_somebody_else_runs_nothing_and_says_so(in
     installed.gpus(7)  # a fault, if it were believed
     os.chown(installed.folder / part, NOBODY, NOBODY)
     assert installed.run().returncode == 0
-    shown = installed.run("--exit-code")
-    assert shown.returncode == 2
-    assert "belongs to" in shown.stdout
+    installed.ended(2, "belongs to")
 
 
 @as_root

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import generated as failure_modes
 import pytest
-from bringup.cli import main
 from bringup.kernel import judge
 from bringup.kernel.records import files
 from bringup.kernel.run_folder import RunFolder
@@ -19,11 +18,14 @@ from loops import for_each
 from runs_for_tests import FIXTURES, discovery, lose_a_gpu
 
 
+def sign_of(line: str) -> str | None:
+    sign = signs.match(line)
+    return sign and sign.id
+
+
 @for_each(*SIGNATURES.values(), ids=lambda signature: signature.id)
 def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
-    sign = signs.match(signature.example)
-    assert sign is not None
-    assert sign.id == signature.id
+    assert sign_of(signature.example) == signature.id
 
 
 PRINTED = [
@@ -35,9 +37,7 @@ PRINTED = [
 
 @for_each(*PRINTED)
 def test_a_line_is_known_by_its_reason_and_its_subject_before_its_frame_and_its_errno(signature, line):
-    sign = signs.match(line)
-    assert sign is not None
-    assert sign.id == signature
+    assert sign_of(line) == signature
 
 
 OF_CUDA = {
@@ -110,9 +110,7 @@ def test_what_healthy_nodes_print_too_is_no_sign(line):
 
 
 def test_an_error_that_names_a_setting_of_logs_is_no_line_of_that_level():
-    sign = signs.match("n0: Test NCCL failure (run with NCCL_DEBUG=INFO for details): MemoryError")
-    assert sign is not None
-    assert sign.id == "host.memory"
+    assert sign_of("n0: Test NCCL failure (run with NCCL_DEBUG=INFO for details): MemoryError") == "host.memory"
 
 
 def test_the_words_of_an_errno_are_tried_last_and_those_of_a_program_before_them():
@@ -129,6 +127,8 @@ HEARTBEAT = (
 WATCHDOG = "[rank{0}]:[E ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL("
 WATCHDOGS = [f"{WATCHDOG.format(rank)}SeqNum=808){3_000 * '.'}\n" for rank in range(1024)]
 STALE, CLOSED_BY_PEER, QUIET = "cat: x: Stale file handle\n", "Connection closed by peer [10.9.0.2]:21011\n", "quiet\n"
+NO_DRIVER = "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'\n"
+NEW_WARNING = "h1:1:9 [0] x.cc:1 NCCL WARN something new\n"
 
 
 @for_each(
@@ -143,16 +143,10 @@ STALE, CLOSED_BY_PEER, QUIET = "cat: x: Stale file handle\n", "Connection closed
     (f"{HEARTBEAT}  exitcode   : -6 (pid: 4711)\n", ["nccl.timeout:1"]),
     (f"{HEARTBEAT}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "nccl.timeout:1"]),
     # a driver that is not there is a sign only where no device was found
-    (
-        "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'\nNCCL INFO NET/IB : No device found.\n",
-        ["nccl.ib-driver:1"],
-    ),
+    (NO_DRIVER + "NCCL INFO NET/IB : No device found.\n", ["nccl.ib-driver:1"]),
     # a victim's words come after the cause, and what may be either stands between them
     (f"{CLOSED_BY_PEER}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "gloo.remote-gone:1"]),
-    (
-        f"{CLOSED_BY_PEER}h1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n",
-        ["host.memory:3", "nccl.warning:2", "gloo.remote-gone:1"],
-    ),
+    (f"{CLOSED_BY_PEER}{NEW_WARNING}MemoryError\n", ["host.memory:3", "nccl.warning:2", "gloo.remote-gone:1"]),
     # the watchdogs of 1,024 ranks write 4 MB, and the beginning and the end alone were searched
     (
         "".join([*WATCHDOGS[:512], "1: OSError: [Errno 98] Address already in use\n", *WATCHDOGS[512:]]),
@@ -169,12 +163,9 @@ def test_signs_of_a_log_stand_in_the_order_of_causes_with_the_number_of_their_fi
 
 def test_of_a_very_long_log_beginning_and_end_are_searched_and_a_line_without_an_end_in_pieces(folder, monkeypatch):
     monkeypatch.setattr(files, "BLOCK_BYTES", 200)
+    very_long = STALE + 500 * QUIET + "MemoryError\n" + 499 * QUIET + "No route to host"
     for most, log, expected in (
-        (
-            400,
-            STALE + 500 * QUIET + "MemoryError\n" + 499 * QUIET + "No route to host",
-            ["host.stale:1", "host.route:1002"],
-        ),
+        (400, very_long, ["host.stale:1", "host.route:1002"]),
         (files.MOST_OF_A_LOG, "fine\n" + 1_000 * "." + "\rMemoryError\rfine", ["host.memory:2"]),
     ):
         monkeypatch.setattr(files, "MOST_OF_A_LOG", most)
@@ -233,9 +224,8 @@ def test_the_report_and_the_screen_show_the_sign(broken):
     assert "<script>" not in written
 
 
-def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, capsys):
-    assert main(["explain", str(broken)]) == 1
-    output = capsys.readouterr().out
+def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, shown):
+    output = shown(1, "explain", broken)
     assert "FAIL discovery.gpu.count [n1]: GPUs there: 1 of the 2 that Slurm hands out" in output
     assert "next: findmnt" not in output  # that is another sign's
     assert SIGNATURES["host.stale"].do in output

@@ -170,7 +170,6 @@ def test_each_bandwidth_stands_on_a_rail_with_a_tick_at_its_floor_and_what_faile
             bandwidth_verdict("smoke.storage.write", "n0", 2.0, 1.0, Outcome.PASS),
         ]
     )
-    assert drawn is not None
     bars = [box for box in of_kind(drawn, Box) if box.style != "rail"]
     assert [(bar.title, bar.style) for bar in bars] == [
         ("all_reduce, 2 nodes: 80 of ≥ 340", "fill-fail"),
@@ -189,7 +188,6 @@ def test_of_very_many_bandwidths_those_nearest_to_their_floors_are_shown_and_the
         for power in range(1, 18)
     ]
     drawn = bandwidth.against_floors(scales)
-    assert drawn is not None
     assert drawn.note == "3 more, which are further above their floors"
     assert not any("all_reduce, 2 nodes" in text for text in words(drawn))
 

@@ -1,9 +1,8 @@
 """What one sends: report.md of a phase, and the phases of a playbook in one document."""
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from bringup.cli import main
@@ -16,6 +15,7 @@ from bringup.report import collectives, document, system
 from bringup.report.text import escaped, table
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from loops import case_for_each
+from programs import module_at
 from runs_for_tests import opened
 
 DEVICE = "GPU 1 fell off the bus (Xid 79, PCI 0000:43:00)"
@@ -188,17 +188,10 @@ def test_names_of_nodes_stay_readable_and_nothing_becomes_a_link(words: str, saf
 # --- the evidence that the benchmark makes up has a fact for every gate: its page shows a fleet, and no gap
 
 
-def fleet_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fleet", REPOSITORY / "validation/benchmarks/judge_and_report.py")
-    assert spec is not None and spec.loader is not None
-    fleet = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fleet)
-    return fleet
-
-
 def test_the_report_of_a_fleet_fits_two_screens_and_begins_with_what_failed_and_what_the_nodes_are(tmp_path) -> None:
     """It had a row for each node and gate: 1,138 lines for 16 nodes, of which one mattered."""
-    text = document.run(judge_folder(fleet_module().made_up_run(16, tmp_path)[0]))
+    fleet = module_at(REPOSITORY / "validation/benchmarks/judge_and_report.py", "fleet")
+    text = document.run(judge_folder(fleet.made_up_run(16, tmp_path)[0]))
     assert len(text.splitlines()) <= 100  # two screens
     bad, inventory, good = map(text.index, ("- **FAIL** gpu-00-08: ", "| GPU: NVIDIA H100", "## What passed"))
     assert bad < inventory < good < 3000

@@ -80,9 +80,8 @@ def test_a_training_gives_its_speed_step_time_and_mfu_and_one_whose_evidence_is_
     metrics = run.training.metrics
     workload = f'batch="{run.training.args.global_batch}",length="{run.training.args.sequence_length}",variant="plain"'
     place = f'phase="run_ddp_2node",strategy="ddp",model="{metrics.model}",ranks="4",{workload}'
-    assert lines(gathered(run), "bringup_train_tokens_per_second") == [
-        f"bringup_train_tokens_per_second{{{place}}} {metrics.tokens_per_s:.15g}"
-    ]
+    gauge = "bringup_train_tokens_per_second"
+    assert lines(gathered(run), gauge) == [f"{gauge}{{{place}}} {metrics.tokens_per_s:.15g}"]
     assert lines(gathered(run), "bringup_train_mfu_ratio") == [f"bringup_train_mfu_ratio{{{place}}} 0.41"]
     steps = lines(gathered(run), "bringup_train_step_seconds")
     assert [line.rpartition("percentile=")[2][:4] for line in steps] == ['"50"', '"95"']

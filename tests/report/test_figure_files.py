@@ -87,7 +87,6 @@ BEGUN = 1_795_400_000.0
 def a_training(count: int, begun: float = BEGUN + 10, checkpoints: tuple[int, ...] = ()) -> TrainingRecords:
     """Steps of a second each on n0, two of them to warm up, sampled from BEGUN on."""
     metrics = records_in(RECORDS / "run_ddp_2node").metrics
-    assert metrics.checkpoint is not None
     changed = {
         "steps_unix_s": [begun + number for number in range(1, count + 1)],
         "window_unix_s": {"n0": [begun + 2, begun + count]},

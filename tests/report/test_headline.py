@@ -180,27 +180,21 @@ def tile(*numbers: Measured, mark: Mark = Mark.PASS, reservations: tuple[str, ..
 
 
 WITHOUT_A_LIMIT = ((), (number("b", "eth0", None),), (number("b", 3.0, None),), (number("b", 0.0, 10.0),))
+FAR, NEAR = number("far", 400.0, 100.0), number("near", 390.0, 380.0)
+LATENCY, LOOSE = number("latency", 9.9, 10.0, "at_most"), number("loose", 9.0, 10.0, "at_most")
 
 
 @for_each(
-    (
-        tile(number("far", 400.0, 100.0), number("near", 390.0, 380.0), number("loose", 9.0, 10.0, "at_most")),
-        "near 390 GB/s at 8GiB on 2-nodes, floor 380",
-    ),
-    (
-        tile(number("latency", 9.9, 10.0, "at_most"), number("far", 400.0, 100.0)),
-        "latency 9.9 GB/s at 8GiB on 2-nodes, ceiling 10",
-    ),
+    (tile(FAR, NEAR, LOOSE), "near 390 GB/s at 8GiB on 2-nodes, floor 380"),
+    (tile(LATENCY, FAR), "latency 9.9 GB/s at 8GiB on 2-nodes, ceiling 10"),
     *((tile(*numbers), "1 of 1 statements are proven") for numbers in WITHOUT_A_LIMIT),
     (tile(mark=Mark.NOT_PROVEN), "0 of 1 statements are proven"),
     # what holds is not what failed
-    (tile(number("far", 400.0, 100.0), mark=Mark.FAIL), "1 of 1 statements failed"),
+    (tile(FAR, mark=Mark.FAIL), "1 of 1 statements failed"),
     (tile(number("slow", 90.0, 100.0), mark=Mark.FAIL), "slow 90 GB/s at 8GiB on 2-nodes, floor 100"),
 )
-def test_the_number_is_the_one_nearest_to_its_limit_else_the_statements_are_counted(
-    shown: page.Tile, number_of_it: str
-):
-    assert shown.number == number_of_it
+def test_the_number_is_the_one_nearest_to_its_limit_else_the_statements_are_counted(shown: page.Tile, says: str):
+    assert shown.number == says
 
 
 def test_what_failed_says_its_line_and_what_is_not_proven_says_why_in_whole_words():

@@ -167,7 +167,6 @@ def test_the_hint_of_a_judgement_by_another_profile_explains_that_judgement(caps
     code, judged = answer_of(capsys, "judge", discovery(tmp_path, monkeypatch), "--profile", "h100-8x400g")
     assert code == 1
     hint = re.search(r"why: bringup (.*)", judged)
-    assert hint is not None
     code, explained = answer_of(capsys, *shlex.split(hint[1]))
     assert code == 1
     assert explained.startswith("FAIL ")

@@ -22,6 +22,7 @@ from bringup.report.links import nowhere
 from bringup.report.run_folders import Absent
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_run, a_verdict, gathered, judged_of, playbook
 
+PLAYBOOK = REPOSITORY / "validation/results/playbook/p"
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"
 NODES = ("n0", "n1", "n2")
 
@@ -120,17 +121,13 @@ def test_what_follows_from_something_is_no_first_cause():
 
 def test_the_commands_of_a_healthy_page_name_every_folder_and_run_as_pasted():
     real = playbook(1, GPU_CLUSTER)
-    runs = [replace(run, files=RunFolder(Path(f"/nowhere/run {n}"))) for n, run in enumerate(real)]
+    folders = [f"/nowhere/run {n}" for n in range(len(real))]
+    runs = [replace(run, files=RunFolder(Path(folder))) for folder, run in zip(folders, real, strict=True)]
     [command] = next_steps.commands(gathered(*runs))
-    assert shlex.split(command) == [
-        "bringup", "profile", "--from", *(f"/nowhere/run {n}" for n in range(len(real))), "-o", "measured.yaml",
-    ]  # fmt: skip
-    whole = REPOSITORY / "validation/results/playbook/p"
-    done = {"folder": "f", "outcome": Outcome.PASS, "blocks": False, "seconds": 1.0}
-    steps = {run.folder: Step(phase=run.run.phase, **done) for run in runs}
+    assert shlex.split(command) == ["bringup", "profile", "--from", *folders, "-o", "measured.yaml"]
     step = Step(phase="smoke", folder="f", outcome=Outcome.PASS, blocks=False, seconds=1)
     steps = {run.folder: step for run in runs}
-    [command] = next_steps.commands(Collection(judged=runs, playbooks=[whole], steps=steps))
+    [command] = next_steps.commands(Collection(judged=runs, playbooks=[PLAYBOOK], steps=steps))
     assert command == "bringup profile --from validation/results/playbook/p -o measured.yaml"
 
 
@@ -154,8 +151,7 @@ def test_the_worst_runs_are_explained_first():
 
 def test_a_playbook_is_continued_where_it_ran_and_not_in_a_copy_and_one_that_never_ran_is_open(tmp_path):
     run = judged(a_verdict(GATE, "n1"))
-    ours = REPOSITORY / "validation/results/playbook/p"
-    gathered = Collection(judged=[run], absent=[Absent("smoke", "x")], playbooks=[ours, tmp_path])
+    gathered = Collection(judged=[run], absent=[Absent("smoke", "x")], playbooks=[PLAYBOOK, tmp_path])
     assert next_steps.commands(gathered)[1:] == ["bringup run --resume validation/results/playbook/p"]
     nothing_ran = page.render(Collection(absent=[Absent("smoke", "x")]))
     assert "is not proven" in nothing_ran and "Nothing failed." not in nothing_ran

@@ -7,7 +7,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from bringup import cli
 from bringup.kernel.results import REPOSITORY
 from bringup.report import terminal, text
 from loops import for_each
@@ -138,11 +137,10 @@ def test_in_a_file_a_row_is_a_line(monkeypatch):
     ["advise", "--model", "llama3-8b", "--nodes", "2", "--gpus-per-node", "8", "--profile", "h100-8x400g"],
     ["site"],
 )
-def test_tables_of_verbs_fit_sixty_columns_where_a_row_becomes_lines(monkeypatch, capsys, argv: list[str]):
+def test_tables_of_verbs_fit_sixty_columns_where_a_row_becomes_lines(monkeypatch, shown, argv: list[str]):
     """The gates were 68 wide, the advice 85, and the last cells of both lay on the next line."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("BRINGUP_SITE", str(REPOSITORY / "validation/profiles/example.site.yaml"))
-    assert cli.main(argv) == 0
-    aligned = [line for line in capsys.readouterr().out.splitlines() if "  " in line.strip()]
+    aligned = [line for line in shown(0, *argv).splitlines() if "  " in line.strip()]
     assert aligned
     assert [line for line in aligned if len(line) > 60] == []

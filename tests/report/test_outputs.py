@@ -103,7 +103,7 @@ def test_who_may_read_a_new_file_is_the_umasks_business(run, tmp_path, umask, mo
     assert stat.S_IMODE(written.stat().st_mode) == mode
 
 
-def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_path, capsys, refused):
+def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_path, capsys, shown, refused):
     profile = tmp_path / "measured.yaml"
     assert main(["profile", "--from", str(run), "-o", str(profile)]) == 0
     text = profile.read_text()
@@ -111,11 +111,10 @@ def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_pat
     assert "exists already" in refused("profile", "--from", run, "-o", profile)
     assert profile.read_text() == text
     assert "evidence of a run" in refused("profile", "--from", run, "-o", run / "profile.yaml")
-    assert main(["profile", "--from", str(run), "-o", "-"]) == 0
-    assert capsys.readouterr().out == text
+    assert shown(0, "profile", "--from", run, "-o", "-") == text
 
 
-def test_a_node_called_like_markup_and_an_unreadable_monitor_do_not_end_the_judgement(run, monkeypatch, capsys):
+def test_a_node_called_like_markup_and_an_unreadable_monitor_do_not_end_the_judgement(run, monkeypatch, capsys, shown):
     (run / "raw/monitor.csv").write_text((FIXTURES / "monitor.csv").read_text().replace("n0", "<x>&"))
     assert main(["judge", str(run)]) == 2  # it came after the run was closed
     assert "![" in (run / "report.md").read_text()
@@ -128,7 +127,6 @@ def test_a_node_called_like_markup_and_an_unreadable_monitor_do_not_end_the_judg
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", unreadable)  # of a file that root may always read
-    assert main(["judge", str(run)]) == 2
-    assert "raw/monitor.csv: cannot be read: Permission denied" in capsys.readouterr().out
+    assert "raw/monitor.csv: cannot be read: Permission denied" in shown(2, "judge", run)
     assert main(["report", str(run)]) == 2
     assert (run / "report.html").exists()

@@ -6,6 +6,7 @@ import zipfile
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bringup.kernel.judge import Judged
@@ -22,10 +23,8 @@ def seen(quantity: str, **values: str | int | float | list[str] | None) -> list[
     return [observed(quantity, node, value, "text") for node, value in values.items()]
 
 
-def judged(
-    *verdicts: Verdict, nodes: tuple[str, ...] = ("n0", "n1", "n2"), observations: tuple[Observation, ...] = ()
-) -> Judged:
-    return judged_of(*verdicts, run=a_run("discovery", nodes, plan={}), observations=observations)
+def judged(*verdicts: Verdict, nodes: tuple[str, ...] = ("n0", "n1", "n2"), **how: Any) -> Judged:
+    return judged_of(*verdicts, run=a_run("discovery", nodes, plan={}), **how)
 
 
 def words(text: str) -> str:

@@ -83,10 +83,9 @@ def test_a_run_that_is_missing_in_a_copy_is_not_taken_from_the_checkout(trees, c
     assert "not copied with the playbook" in shown
 
 
-def test_compare_and_profile_take_a_playbook(trees, tmp_path, capsys, refused):
+def test_compare_and_profile_take_a_playbook(trees, tmp_path, shown, refused):
     _, copy = trees
-    assert main(["compare", str(copy)]) == 0
-    assert len([line.split()[0] for line in capsys.readouterr().out.splitlines() if "  run_" in line]) == len(TRAINED)
+    assert len([line.split()[0] for line in shown(0, "compare", copy).splitlines() if "  run_" in line]) == len(TRAINED)
     assert main(["profile", "--from", str(copy), "-o", str(tmp_path / "measured.yaml")]) == 0
     for run in copy.parents[3].glob("validation/results/discovery/*"):
         shutil.rmtree(run)
@@ -132,12 +131,11 @@ def test_the_playbook_of_an_unpacked_zip_finds_its_runs(trees, tmp_path):
     assert (gathered.absent, len(gathered.judged)) == ([], 1 + len(TRAINED))
 
 
-def test_of_a_playbook_that_was_copied_with_some_of_its_runs_the_others_are_absent(trees, tmp_path, capsys):
+def test_of_a_playbook_that_was_copied_with_some_of_its_runs_the_others_are_absent(trees, tmp_path, shown):
     _, copy = trees
     sent = copied_with_runs(copy, tmp_path / "sent/p", is_inside=True, parts_left_out=0)
     shutil.rmtree(sent / "validation")
-    assert main(["explain", str(sent)]) == 2
-    assert capsys.readouterr().out.count("copy it with its playbook") == 1
+    assert shown(2, "explain", sent).count("copy it with its playbook") == 1
 
 
 def copied_with_runs(playbook: Path, to: Path, *, is_inside: bool, parts_left_out: int) -> Path:
@@ -145,7 +143,6 @@ def copied_with_runs(playbook: Path, to: Path, *, is_inside: bool, parts_left_ou
     tree = playbook.parents[3]
     shutil.copytree(playbook, to)
     for step in read_record(playbook / results.PLAYBOOK, Playbook).steps:
-        assert step.folder is not None
         end = Path(step.folder).parts[parts_left_out:]
         shutil.copytree(tree / step.folder, (to if is_inside else to.parent).joinpath(*end))
     shutil.rmtree(tree)
@@ -164,12 +161,11 @@ def test_a_recorded_folder_that_is_no_run_near_a_playbook_is_absent(trees, tmp_p
             run_folders.step_folder(playbook, step)
 
 
-def test_one_broken_run_does_not_end_the_page(trees, capsys):
+def test_one_broken_run_does_not_end_the_page(trees, shown):
     _, copy = trees
     [run] = copy.parents[3].glob("validation/results/discovery/*")
     (run / "run.json").write_text("{")
-    assert main(["report", str(copy)]) == 2
-    assert "not run: discovery" in capsys.readouterr().out
+    assert "not run: discovery" in shown(2, "report", copy)
     assert "not a valid Run" in (copy / "report.html").read_text()
 
 

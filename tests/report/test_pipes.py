@@ -80,9 +80,8 @@ def test_a_closed_standard_output_does_not_matter(failed):
 # --- where a person would pipe: JSON on standard output, and nothing else there
 
 
-def test_gates_are_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["gates", "--json"]) == 0
-    output = {gate["id"]: gate for gate in json.loads(capsys.readouterr().out)}
+def test_gates_are_data(shown) -> None:
+    output = {gate["id"]: gate for gate in json.loads(shown(0, "gates", "--json"))}
     assert set(output) == set(GATES)
     assert output["discovery.gpu.ecc"]["rule"] == GATES["discovery.gpu.ecc"].rule
 
@@ -102,11 +101,10 @@ def test_first_causes_stand_apart_from_what_follows() -> None:
     assert record["following"] == [["discovery.kernel", "n1"]]
 
 
-def test_runs_side_by_side_are_rows_of_data(monkeypatch, capsys) -> None:
+def test_runs_side_by_side_are_rows_of_data(monkeypatch, shown) -> None:
     entries = [an_entry(FIXTURES / "training" / name) for name in ("run_1gpu", "run_ddp_2node")]
     monkeypatch.setattr(comparing, "_training_runs", lambda folders, profile: (entries, []))
-    assert cli.main(["compare", *(str(entry.folder) for entry in entries), "--json"]) == 0
-    compared = json.loads(capsys.readouterr().out)
+    compared = json.loads(shown(0, "compare", *(str(entry.folder) for entry in entries), "--json"))
     assert [row["ranks"] for row in compared["runs"]] == ["1", "4"]
     assert compared["recommended"]["strategy"] is None
     assert compared["recommended"]["choice"][0].startswith("Which strategy: cannot tell. It takes two strategies")

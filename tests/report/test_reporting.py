@@ -4,7 +4,6 @@ place."""
 import base64
 import hashlib
 import html.parser
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -21,6 +20,7 @@ from bringup.report.campaigns import Playbook, Step
 from bringup.report.run_folders import Absent
 from factory import a_run, a_verdict, gathered, judged_of, records_in
 from runs_for_tests import FIXTURES, discovery
+from trained_runs import change
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00"""
 NAME = EVIL.partition(" \x1b")[0]  # a record takes no control characters in names
@@ -141,10 +141,9 @@ def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, caps
     assert "not run: discovery, smoke, run_1gpu" in capsys.readouterr().out
 
 
-def test_a_healthy_run_gives_a_page_and_exit_code_0(tmp_path, monkeypatch, capsys):
+def test_a_healthy_run_gives_a_page_and_exit_code_0(tmp_path, monkeypatch, shown):
     folder = discovery(tmp_path, monkeypatch)
-    assert main(["report", str(folder)]) == 0
-    out = capsys.readouterr().out
+    out = shown(0, "report", folder)
     assert "report.html" in out
     assert "scontrol" not in out
     words = Page((folder / "report.html").read_text()).words
@@ -172,8 +171,7 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
         assert any(figure.startswith(title) for figure in figures), title
     open_ended = gathered(trained(names[0]), trained(names[1], Outcome.INCOMPLETE))
     assert "its evidence does not hold: run_ddp_2node" in Page(page.render(open_ended)).words
-    file = tmp_path / names[1] / "run_args.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"seed": 99}))
+    change(tmp_path / names[1], "run_args.json", seed=99)
     assert "not comparable: seed" in Page(page.render(gathered(*map(trained, names)))).words
 
 

@@ -110,7 +110,6 @@ def another_run(tmp_path) -> Iterator[subprocess.Popen[str]]:
     environment = os.environ | {"SLURM_CONF": "/etc/a.conf"}
     lock = tmp_path / "smoke.lock"
     with begun([sys.executable, "-c", holds, lock], env=environment, stdin=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "inside\n"
         yield process
 

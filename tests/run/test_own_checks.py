@@ -63,13 +63,12 @@ def of_check(run: judge.Judged) -> dict[str, Verdict]:
     return {verdict.subject: verdict for verdict in run.verdicts.verdicts if verdict.gate == "site.scratch"}
 
 
-def test_an_answer_is_judged_and_silence_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_answer_is_judged_and_silence_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], shown):
     run = judged(tmp_path, {"n0": 20, "n1": 3})
     assert {node: verdict.outcome for node, verdict in of_check(run).items()} == {"n0": "pass", "n1": "fail"}
     assert not judge.stops(of_check(run)["n1"])
     assert of_check(run)["n1"].fails == "observed 3 GiB, expected at least 10 GiB"
-    assert main(["explain", str(run.folder)]) == 1
-    assert "ssh n1 findmnt /scratch" in capsys.readouterr().out
+    assert "ssh n1 findmnt /scratch" in shown(1, "explain", run.folder)
     assert main(["report", str(run.folder), "-o", str(tmp_path / "page.html")]) == 1
     assert "NodeName=n1 State=DRAIN 'Reason=bringup: site.scratch; configure" in capsys.readouterr().out
     silent = of_check(judged(tmp_path / "silent", {"n0": ValueError("it ended with 1: no such folder")}))
@@ -122,9 +121,8 @@ def test_a_mistake_is_one_line(tmp_path: Path, replaced: str, by: str, message: 
     assert "\n" not in str(error.value)
 
 
-def test_the_example_is_right_and_is_listed(capsys: pytest.CaptureFixture[str]):
-    assert main(["gates", "--site", str(EXAMPLE)]) == 0
-    assert "site.mnt.free" in capsys.readouterr().out
+def test_the_example_is_right_and_is_listed(shown):
+    assert "site.mnt.free" in shown(0, "gates", "--site", EXAMPLE)
 
 
 @case_for_each(

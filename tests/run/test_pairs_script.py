@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import program, ran
-from scripts_for_tests import in_job_sh, on_the_path
+from programs import ROOT, program, ran
+from scripts_for_tests import JOB, in_job_sh, on_the_path
 from tiers import in_test_all
 from trained_runs import counted
 
-ROOT = Path(__file__).resolve().parents[2]
 SRUN = """import json, os, pathlib, sys
 if sys.argv[-2].endswith("probes/counters.py"):
     print(pathlib.Path(__file__).with_name(f"counters-{sys.argv[-1]}").read_text())
@@ -64,22 +63,10 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
     for moment in ("before", "after"):
         (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
-    job = {
-        "SLURM_JOB_NAME": "nccl_pairwise",
-        "SLURM_JOB_ID": "7",
-        "SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]",
-        "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_GPUS_ON_NODE": "2",
-        "SLURM_CPUS_ON_NODE": "2",
-        "SLURM_SUBMIT_DIR": str(place),
-        "BRINGUP_VENV": str(Path(sys.executable).parent.parent),
-        "BRINGUP_PROFILE": "local-cpu",
-        "BRINGUP_PAIR_ENGINE": "tcp",
-        "BRINGUP_RUN_NAME": "stub",
-        "PYTHONPATH": str(place / "validation"),
-        "PATH": f"{srun.parent}:{os.environ['PATH']}",
-        "SLOW": slow,
-    }
+    job = JOB | {"SLURM_JOB_NAME": "nccl_pairwise", "SLURM_SUBMIT_DIR": str(place)}
+    job |= {"SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]", "SLURM_JOB_NUM_NODES": str(nodes), "SLOW": slow}
+    job |= {"BRINGUP_PROFILE": "local-cpu", "BRINGUP_PAIR_ENGINE": "tcp", "BRINGUP_RUN_NAME": "stub"}
+    job |= {"PYTHONPATH": str(place / "validation"), "PATH": f"{srun.parent}:{os.environ['PATH']}"}
     script = "infrastructure-validation/scripts/nccl_pairwise.sbatch"
     done = ran(["bash", script], cwd=place, env=kept | job | environment)
     return done, place / "validation/results/nccl_pairwise/stub"

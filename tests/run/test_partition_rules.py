@@ -28,6 +28,7 @@ PartitionName=empty AllowAccounts=ALL AllowQos=ALL Default=NO MaxTime=UNLIMITED 
 """
 KNOWN = partitions.read(SHOWN)
 NODES = ["n0", "n1", "n2", "n3"]
+LOW = {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"}
 
 
 def refused(stem: str, nodes: list[str] = NODES, **environment: str) -> str | None:
@@ -58,7 +59,6 @@ def test_times_are_read_as_slurm_writes_them(text: str, minutes: float | None):
 @for_each(*PHASES.values())
 def test_the_limit_of_each_script_is_known(phase):
     limit = partitions.requested_minutes(phase, {})
-    assert limit is not None
     assert 10 <= limit <= 60
     assert partitions.requested_minutes(phase, {"SBATCH_TIMELIMIT": "7", "SALLOC_TIMELIMIT": "7"}) == 7
 
@@ -78,22 +78,16 @@ def test_a_partition_that_takes_the_job_is_not_refused():
     ("smoke", {"SALLOC_PARTITION": "debug,closed"}, "smoke: partition debug does not hold"),
     ("smoke", {"SALLOC_PARTITION": "closed"}, "smoke: partition closed is DOWN: it starts no job; wait until it "),
     ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node, and partition train starts none"),
-    (
-        "discovery",
-        {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"},
-        "discovery: partition train takes jobs of QOS high, and its QOS is low; name another ",
-    ),
+    ("discovery", LOW, "discovery: partition train takes jobs of QOS high, and its QOS is low; name another "),
 )
 def test_a_partition_that_would_never_start_the_job_is_refused_in_one_line(stem, environment, says):
     message = refused(stem, **environment)
-    assert message is not None
     assert message.startswith(says)
     assert "\n" not in message
 
 
 def test_a_job_that_is_too_long_or_too_large_says_by_how_much():
     message = refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug")
-    assert message is not None
     assert "asks for 30 minutes, and partition debug allows 10 (MaxTime)" in message
     assert 'time_limits: {run_ddp_2node: "10"}' in message
     known = [partition for partition in KNOWN if partition.name == "debug"]
@@ -174,10 +168,8 @@ def test_a_phase_is_submitted_with_the_sites_options_and_variables(at, monkeypat
 
 # ---- whether two jobs share a node
 
-BY_VERSION = {
-    version: partitions.read((FIXTURES / f"slurm/partitions-{version}.txt").read_text())
-    for version in ("24.11", "26.05")
-}
+FILES = {version: FIXTURES / f"slurm/partitions-{version}.txt" for version in ("24.11", "26.05")}
+BY_VERSION = {version: partitions.read(file.read_text()) for version, file in FILES.items()}
 
 
 @for_each(

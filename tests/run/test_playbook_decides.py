@@ -100,13 +100,9 @@ def test_a_phase_that_passed_on_all_nodes_runs_again_where_one_of_them_is_left_o
         return bad(ended, "discovery.gpu.count", "n2") if phase == "discovery" else ended
 
     names = list(NODES)
-    steps = {
-        stem: (
-            Step(phase=stem, folder=f"validation/results/{stem}", outcome=Outcome.PASS, blocks=False, seconds=1),
-            seen,
-        )
-        for stem, seen in (("smoke", well("smoke", names)), ("run_1gpu", well("run_1gpu", names[:1])))
-    }
+    passed = {"outcome": Outcome.PASS, "blocks": False, "seconds": 1}
+    seen = {"smoke": well("smoke", names), "run_1gpu": well("run_1gpu", names[:1])}
+    steps = {stem: (Step(phase=stem, folder=f"validation/results/{stem}", **passed), run) for stem, run in seen.items()}
     earlier = Record(name="x", nodes=names, profile="local-cpu", planned=["discovery", *steps], left_out=[], steps=[])
     monkeypatch.setattr(playbook, "earlier_run", lambda folder: earlier)
     monkeypatch.setattr(playbook, "passed_before", lambda *asked: steps)

@@ -16,9 +16,8 @@ from bringup.run import site as at_site
 from bringup.run.site import AtSite
 from bringup.run.site_file import Site
 from loops import case_for_each, for_each
-from programs import program, ran
+from programs import ROOT, program, ran
 
-ROOT = Path(__file__).resolve().parents[2]
 NODES = "".join(f"NodeName=n{number} Gres=gpu:2 State={{}} Version=23.11\\n" for number in range(3))
 
 

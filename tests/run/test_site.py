@@ -31,15 +31,8 @@ sbatch: ["--comment=of sbatch"]
 environment: {NCCL_IB_HCA: "mlx5_0,mlx5_1", NCCL_DEBUG: "TRACE"}
 """
 CONTAINER = 'container: {{runtime: {}, image: "{}", mounts: ["/data:/data:ro"]}}\n'
-JOB = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_JOB_NODELIST": "n[0-1]",
-    "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_GPUS_ON_NODE": "2",
-    "SLURM_CPUS_ON_NODE": "4",
-    "SLURM_NODEID": "0",
-    "SLURM_PROCID": "0",
-}
+JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "2"}
+JOB |= {"SLURM_CPUS_ON_NODE": "4", "SLURM_NODEID": "0", "SLURM_PROCID": "0"}
 NOTE = """note() { printf '%s\\n' "${*//$'\\n'/ }" >>"$CALLS/${0##*/}"; }
 """
 STUBS = {
@@ -121,9 +114,7 @@ def opened(copy: Path, phase: str) -> tuple[Path, Run]:
 
 
 def site_of(copy: Path, phase: str) -> SiteUsed:
-    site = opened(copy, phase)[1].site
-    assert site is not None
-    return site
+    return opened(copy, phase)[1].site
 
 
 BEGIN = "source infrastructure-validation/scripts/job.sh; need_repository; source training/env.sh\n"
@@ -151,9 +142,8 @@ def test_what_the_user_set_wins_and_the_run_says_so(call: Called, copy: Path):
     """NCCL_DEBUG was set by nobody but training/env.sh, which is not a user."""
     done = call(begin("nccl_scaling") + "env", SALLOC_PARTITION="debug", NCCL_IB_HCA="mlx5_7")
     assert done.returncode == 0, done.stderr
-    assert {"SALLOC_PARTITION=debug", "SBATCH_PARTITION=gpu", "NCCL_IB_HCA=mlx5_7", "NCCL_DEBUG=TRACE"} <= set(
-        done.stdout.splitlines()
-    )
+    lines = {"SALLOC_PARTITION=debug", "SBATCH_PARTITION=gpu", "NCCL_IB_HCA=mlx5_7", "NCCL_DEBUG=TRACE"}
+    assert lines <= set(done.stdout.splitlines())
     assert site_of(copy, "nccl_scaling").otherwise == {"SALLOC_PARTITION": "debug", "NCCL_IB_HCA": "mlx5_7"}
 
 
@@ -201,7 +191,6 @@ def test_the_run_keeps_a_copy_that_loads_again(call: Called, copy: Path, lab: Pa
     assert call(begin("discovery")).returncode == 0
     folder, run = opened(copy, "discovery")
     assert load(folder / "site.yaml") == load(lab)
-    assert run.site is not None
     assert run.site.says["environment"] == {"NCCL_IB_HCA": "mlx5_0,mlx5_1", "NCCL_DEBUG": "TRACE"}
     assert run.site.says["srun"] == ["--mpi=pmix", "--comment=it's $HOME"]
 

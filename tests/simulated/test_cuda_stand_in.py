@@ -14,12 +14,10 @@ import pytest
 import state as states
 from cuda_stand_in import names, node
 from loops import case_for_each, for_each
-from programs import program
+from programs import PROBES, ROOT, program
 from tiers import in_test_all
 
-ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = ROOT / "infrastructure-validation/local-cluster/simulated/cuda"
-PROBES = ROOT / "infrastructure-validation/probes"
 BUILD = STAND_IN / "cuda_stand_in/build.py"
 CHECKS = Path(__file__).with_name("cuda_checks.py")
 

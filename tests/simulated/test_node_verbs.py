@@ -1,7 +1,5 @@
 """The verbs of a simulated node change its state, and the trees and the kernel log follow."""
 
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from bringup.readers import topology
 from fabric import fabric
 from loops import for_each
 from probing import told_by
+from programs import module_at
 from runs_for_tests import add_derived
 from state import State, StateError
 
@@ -37,13 +36,7 @@ def changed(*changes: str) -> State:
 
 
 def nvidia_smi() -> Any:
-    """The program as a module: its name has no ending."""
-    loader = SourceFileLoader("nvidia_smi", str(states.HERE / "bin/nvidia-smi"))
-    spec = spec_from_loader("nvidia_smi", loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    return module_at(states.HERE / "bin/nvidia-smi", "nvidia_smi")
 
 
 @pytest.fixture

@@ -13,11 +13,9 @@ import pytest
 import state as states
 from loops import case_for_each
 from nvml_for_tests import SIMULATED, library_folder
-from programs import begun, ran
+from programs import PROBES, begun, ran
 from tiers import first
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBES = ROOT / "infrastructure-validation/probes"
 MODELS = {"a100", "b200", "h100", "h100-efa", "h200"}
 THROUGH = {"nvml": "import nvml; nvml.read(facts, nvml.library()[0])"}
 THROUGH["smi"] = "import smi; smi.read(facts, lambda *_: None)"
@@ -290,8 +288,6 @@ class TestEvents:
         """What the probe says; each step is written into the state file while it watches."""
         own = {"BRINGUP_SIMULATED_STATE": str(file), "LD_LIBRARY_PATH": str(library), "SLURMD_NODENAME": "n1"}
         with begun([sys.executable, PROBES / "xids.py"], env=os.environ | own, stdin=subprocess.PIPE) as probe:
-            assert probe.stdin is not None
-            assert probe.stdout is not None
             lines = [probe.stdout.readline()]  # it has begun
             for step in steps:
                 part = file.with_suffix(".part")

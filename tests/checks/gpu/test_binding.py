@@ -35,7 +35,7 @@ from nvml_for_tests import GPUS, Driver, driver_of
 from probing import answers_of, told_by
 from programs import tree
 from runs_for_tests import FAIL, OPEN, PASS, Fact, add_derived, gpu_run, in_words, judged, opened, parsed_of, values
-from showing import shows_failing
+from showing import check, shows_failing
 
 
 @shows_failing("smoke.cpu.near_gpu")
@@ -57,9 +57,7 @@ def test_a_task_on_the_cpus_of_the_other_socket_is_a_warning(tmp_path, monkeypat
     tree(place, gpu | {f"numa/node{n}/cpulist": f"{n * 4}-{n * 4 + 3}" for n in range(nodes)})
     monkeypatch.setattr(gpus.numa_node, "__defaults__", (place / "driver", place / "devices"))
     parsed = told_by(lambda probe: binding.near_gpu(probe, "GPU-a", place / "numa"))
-    verdict = in_words(judged(parsed, "smoke", ["n0"])["smoke.cpu.near_gpu n0"])
-    assert verdict[0] is outcome
-    assert says in verdict[1]
+    check(judged(parsed, "smoke", ["n0"])["smoke.cpu.near_gpu n0"], outcome, says)
 
 
 def test_a_placeholder_and_an_unknown_gpu_are_unknown():

@@ -2,7 +2,6 @@
 become the one number that a gate judges: `from:` of a check."""
 
 import compute
-import pytest
 import torch
 from bringup.kernel.facts.fold import ABSENT
 from bringup.kernel.facts.observations import function
@@ -10,9 +9,9 @@ from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import GATES, of_phase
 from bringup.kernel.records import NotApplicable, Value, Verdict
 from factory import a_run
-from loops import case_for_each, for_each
+from loops import for_each
 from runs_for_tests import FAIL, OPEN, PASS, about, add_derived, in_words, judged, parsed_of
-from showing import shows_failing
+from showing import check_each, shows_failing
 
 Facts = dict[str, Value | None]
 
@@ -78,8 +77,7 @@ def test_a_gpu_with_slow_memory_or_one_slow_way_to_another_is_named(what, of_gpu
     gate = f"smoke.compute.{'memory_peers' if what == 'memory' else 'copy_peers'}"
     usual = 3000.0 if what == "memory" else 370.0
     seen = of_gate("smoke", gate, {f"smoke.compute.gpu.{what}": speeds([usual] * 3, of_gpus)}, gpus=3)
-    assert (seen["n0"].outcome, seen["n1"].outcome) == (PASS, outcome)
-    assert words in in_words(seen["n1"])[1]
+    check_each(seen.values(), PASS, (outcome, words))
 
 
 def test_gpus_are_not_compared_where_there_is_none():
@@ -122,16 +120,11 @@ def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(dtype):
     assert int((product != table).sum()) == 1
 
 
-@case_for_each(
-    *(
-        pytest.param(gate, value, marks=shows_failing(gate))
-        for gate, value in (
-            ("smoke.compute.host_to_device", 1.0),
-            ("smoke.compute.device_to_device", 30.0),
-            ("smoke.compute.memory", 2600.0),
-        )
-    )
-)
+SLOW = {"smoke.compute.host_to_device": 1.0, "smoke.compute.device_to_device": 30.0, "smoke.compute.memory": 2600.0}
+
+
+@shows_failing(*SLOW)
+@for_each(*SLOW.items())
 def test_a_slow_copy_fails(gate, value):
     facts = {gate: value, "smoke.compute.device": "cuda", "smoke.compute.device.fallback": 0}
     seen = [(name, "n0", of_node) for name, of_node in (facts | {"smoke.compute.wrong_values": 0}).items()]
@@ -168,11 +161,8 @@ def test_a_node_is_compared_with_what_is_usual(phase, gate, fact, values, shares
 )
 def test_a_fault_that_was_seen_beats_a_device_that_was_silent(phase, gate, fact, bad, good):
     facts: Facts = {f"n{node}/GPU-{gpu}": good for node in (0, 1) for gpu in range(4)} | {"n1/GPU-1": None}
-    seen = of_gate(phase, gate, {fact: facts | {"n1/GPU-0": bad}})
-    assert (seen["n0"].outcome, seen["n1"].outcome) == (PASS, FAIL)
-    silent = of_gate(phase, gate, {fact: facts})
-    assert (silent["n0"].outcome, silent["n1"].outcome) == (PASS, OPEN)
-    assert "not read" in (silent["n1"].cause or "")
+    check_each(of_gate(phase, gate, {fact: facts | {"n1/GPU-0": bad}}).values(), PASS, FAIL)
+    check_each(of_gate(phase, gate, {fact: facts}).values(), PASS, (OPEN, "not read"))
 
 
 def test_what_is_computed_is_a_function_of_the_room_and_no_more_than_a_third_of_the_checks():

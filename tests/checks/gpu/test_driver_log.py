@@ -113,9 +113,8 @@ ASKED = {
 
 
 def test_classes_of_xids():
-    assert {number: xid.event(f"xid_{number}").action for numbers in ASKED.values() for number in numbers} == {
-        number: asks for asks, numbers in ASKED.items() for number in numbers
-    }
+    asked_by = {number: asks for asks, numbers in ASKED.items() for number in numbers}
+    assert {number: xid.event(f"xid_{number}").action for number in asked_by} == asked_by
     # each number once: up to 172 of NVIDIA's catalogue, 173 of its driver
     numbers = [number for each in xid.TABLE.classes for number in each.numbers()]
     assert sorted(numbers) == list(range(1, 174))
@@ -137,6 +136,7 @@ NETIR = xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)")
 REMAP = xid_line(145, "RLW_REMAP Nonfatal XC1 i0 Link 10 (0x00000082 0x00000040 0x00000000)")
 FOLLOWER = xid_line(45, "pid=4711, name=python, Ch 00000008, caused by previous Xid 149")
 NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
+FATAL = "SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)"
 
 
 @shows_failing("discovery.kernel_log.xid")
@@ -147,10 +147,7 @@ NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
     ([f"{NVRM}GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)"], NO_INIT),
     ([f"{NVRM}GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3"], NO_INIT),
     ([f"{NVRM}The NVIDIA probe routine failed for 1 device(s)."], "1 × driver could not take a GPU over on n0: "),
-    (
-        [f"{SWITCH}3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)"],
-        "1 × SXid 24007 on nvidia-nvswitch3: ",
-    ),
+    ([f"{SWITCH}3: {FATAL}"], "1 × SXid 24007 on nvidia-nvswitch3: "),
     ([NETIR], f"1 × Xid 149 on {GPU}: {RESET_NVLINK}; link 08: look at the link's signal and cables)"),
     ([REMAP], f"1 × Xid 145 on {GPU}: {RESET_NVLINK})"),
     ([FOLLOWER], f"1 × Xid 149 on {GPU}: {RESET_NVLINK})"),
@@ -209,7 +206,6 @@ def test_a_message_that_calls_itself_nonfatal_is_a_warning_and_one_that_asks_for
 )
 def test_what_an_sxid_asks_for_is_nvidias_word_and_its_line_says_whether_it_is_fatal(name, asks, is_fault):
     event = xid.event(name)
-    assert event is not None
     assert event.is_fault is is_fault
     assert event.action is None if asks is None else (event.action or "").startswith(asks)
     assert xid.asked_for().get(name, xid.TABLE.sxid).startswith(asks or "") or not is_fault
@@ -220,21 +216,17 @@ def test_what_an_sxid_asks_for_is_nvidias_word_and_its_line_says_whether_it_is_f
 PLACE = "mlx5_core 0000:5c:00.0: "
 SHORTED = "Cable error, Bus stuck(I2C or data shorted)"
 HEALTH = "print_health_info:431:(pid 0): Health issue observed, firmware internal error, severity(3) ERROR:"
+LEAK = "timeout. Will cause a leak of a command resource"
+WEAK = "insufficient power on the PCIe slot (27W)"
 BROKEN = {
     "Port module event[error]: module 0, Cable error, High Temperature": "Cable error, High Temperature",
     f"port_module:249:(pid 0): Port module event[error]: module 1, {SHORTED}": SHORTED,
     "poll_health:852:(pid 0): device's health compromised - reached miss count": "device's health compromised",
     HEALTH: "firmware internal error",
     "temp_warn:170:(pid 0): High temperature on sensors with bit set 0 1": "High temperature",
-    "wait_func:1189:(pid 72061): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource": (
-        "ACCESS_REG(0x805), timeout"
-    ),
-    "cb_timeout_handler:877:(pid 9): cmd[3]: INIT_HCA(0x100) Async, timeout. Will cause a leak of a command resource": (
-        "INIT_HCA(0x100), timeout"
-    ),
-    "mlx5_pcie_event:301:(pid 21): Detected insufficient power on the PCIe slot (27W).": (
-        "insufficient power on the PCIe slot (27W)"
-    ),
+    f"wait_func:1189:(pid 72061): ACCESS_REG(0x805) {LEAK}": "ACCESS_REG(0x805), timeout",
+    f"cb_timeout_handler:877:(pid 9): cmd[3]: INIT_HCA(0x100) Async, {LEAK}": "INIT_HCA(0x100), timeout",
+    f"mlx5_pcie_event:301:(pid 21): Detected {WEAK}.": WEAK,
 }
 CABLE_ERROR = PLACE + next(iter(BROKEN))
 
@@ -302,17 +294,10 @@ EVICTED = "LustreError: 167-0: fs-OST0001-osc-ffff9a: This client was evicted by
     ([AWAY.format(1), AGAIN.format(1)], None),  # it is over
     ([HOT.format(61), COOL.format(61)], None),
     ([EVICTED, "Lustre: fs-OST0001-osc-ffff9a: Connection restored to fs-OST0001 (at 10.0.0.1@o2ib)"], None),
-    (
-        [
-            "EDAC MC1: 1 CE memory read error on DIMM#0 (channel:0)",
-            "pcieport 0000:00:01.0: AER: Corrected error received",
-        ],
-        None,
-    ),
-    (
-        ["Memory cgroup out of memory: Killed process 7 (python) total-vm:8kB", "EXT4-fs (md0): mounted filesystem"],
-        None,
-    ),
+    (["EDAC MC1: 1 CE memory read error on DIMM#0 (channel:0)"], None),
+    (["pcieport 0000:00:01.0: AER: Corrected error received"], None),
+    (["Memory cgroup out of memory: Killed process 7 (python) total-vm:8kB"], None),
+    (["EXT4-fs (md0): mounted filesystem"], None),
     (["nvme nvme0: 96/0/0 default/read/poll queues", "nvme nvme0: failed to set APST feature (2)"], None),
     (["mlx5_core 0000:5c:00.0 ens1: Link down", "mce: CPU12: Package temperature/speed normal"], None),
 )

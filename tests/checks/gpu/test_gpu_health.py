@@ -32,19 +32,9 @@ def through_nvml(*changes: str) -> Parsed:
 
 
 def through_smi(kept: dict[str, str] | None = None, **changes: str | None) -> Parsed:
-    words = {
-        "serial": "identity",
-        "compute-apps": "processes",
-        "memory.used": "used",
-        "remapped": "remapped",
-        "mig": "mig",
-        "fabric": "fabric",
-        "clocks.app": "clock",
-        "clocks": "slowdown",
-        "ecc.mode": "ecc",
-        "power": "power",
-        "recovery": "recovery",
-    }
+    words = {"serial": "identity", "compute-apps": "processes", "memory.used": "used", "remapped": "remapped"}
+    words |= {"mig": "mig", "fabric": "fabric", "clocks.app": "clock", "clocks": "slowdown", "ecc.mode": "ecc"}
+    words |= {"power": "power", "recovery": "recovery"}
 
     def run(command, **_):
         answer = {**SMI, **changes}[next((name for word, name in words.items() if word in command[1]), "gpu")]
@@ -87,11 +77,7 @@ ROWS = [  # a gate, the outcome that it alone has, what one of two GPUs says
     ("fabric", FAIL, ["fabric=in_progress"]),
     ("fabric", FAIL, ["fabric=failed"]),
     *(("fabric", FAIL, [f"fabric_health={mask}"]) for mask in (0b01, 0b0100, 0b010000, 0x500, 0x8000)),
-    (
-        "fabric",
-        PASS,
-        ["fabric_health=0x41AA"],
-    ),  # all known, and nothing wrong: bandwidth, routes, place, fabric manager
+    ("fabric", PASS, ["fabric_health=0x41AA"]),  # bandwidth, routes, place, fabric manager: all known, nothing wrong
     ("slowdown", FAIL, ["throttle=hw_thermal"]),
     *(("recovery_action", FAIL, [f"recovery_action={action}"]) for action in (1, 2, 3, 4, 7, 99)),
     *(("recovery_action", PASS, [f"recovery_action=error:{old}"]) for old in (2, 3)),
@@ -145,6 +131,7 @@ def test_what_one_gpu_says_decides_its_gate_alone_and_it_is_named(gate, outcome,
         assert "GPU-b" in verdicts(through_nvml(*changes))[gate].observed
 
 
+NO_FIELD = 'Field "{}" is not a valid field to query.\n'
 WORDS = {"[N/A]": PASS, "[Not Supported]": PASS, "[GPU requires reset]": OPEN, "[Unknown Error]": OPEN, "ERR!": OPEN}
 SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is another
     ("power_cap", WARN, "power", "700.00, 700.00", "700.00, 500.00"),
@@ -164,13 +151,7 @@ SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is anot
     ("slowdown", FAIL, "slowdown", "0x0000000000000001", "0x0000000000000080"),
     ("fabric", FAIL, "fabric", "Completed", "In Progress"),
     ("recovery_action", FAIL, "recovery", "None", "Drain and Reset"),
-    (
-        "recovery_action",
-        PASS,
-        "recovery",
-        SMI["recovery"],
-        'Field "gpu_recovery_action" is not a valid field to query.\n',
-    ),
+    ("recovery_action", PASS, "recovery", SMI["recovery"], NO_FIELD.format("gpu_recovery_action")),
     ("recovery_action", OPEN, "recovery", SMI["recovery"], "Field of another error\n"),
     ("recovery_action", OPEN, "recovery", SMI["recovery"], "GPU-a, None\n"),
     ("recovery_action", OPEN, "recovery", "None", "[Unknown Error]"),
@@ -200,7 +181,7 @@ SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is anot
         for query, whole in (("mig", "Disabled"), ("fabric", "Completed"))
         for word, outcome in WORDS.items()
     ),
-    ("fabric", OPEN, "fabric", SMI["fabric"], 'Field "fabric.state" is not a valid field to query.\n'),
+    ("fabric", OPEN, "fabric", SMI["fabric"], NO_FIELD.format("fabric.state")),
     # a cut off, empty or shifted answer is never all GPUs
     *(("answering", FAIL, "gpu", SMI["gpu"], text) for text in ("", "No devices were found\n")),
     ("answering", FAIL, "gpu", SMI["gpu"], SMI["gpu"][: len(SMI["gpu"]) * 2 // 3]),
@@ -297,16 +278,11 @@ def test_a_tool_that_is_absent_leaves_everything_unknown():
 
 @shows_failing("discovery.gpu.distinct", "discovery.gpu.driver")
 def test_nodes_are_compared_by_their_uuids_and_their_driver():
-    facts = [
-        fact
-        for node, gpus, driver in (("n0", "ad", "570.86"), ("n1", "ab", "550.54"), ("n2", "ce", "570.86"))
-        for fact in (
-            ("discovery.gpu.driver", node, driver),
-            ("discovery.gpu.count", node, 2),
-            ("discovery.gpu.answering", node, 2),
-            *(("discovery.gpu.model", f"{node}/GPU-{gpu}", "H100") for gpu in gpus),
-        )
-    ]
+    facts = []
+    for node, gpus, driver in (("n0", "ad", "570.86"), ("n1", "ab", "550.54"), ("n2", "ce", "570.86")):
+        of_node = {"driver": driver, "count": 2, "answering": 2}
+        facts += [(f"discovery.gpu.{name}", node, value) for name, value in of_node.items()]
+        facts += [("discovery.gpu.model", f"{node}/GPU-{gpu}", "H100") for gpu in gpus]
     by_gate = judged(facts)
     assert [by_gate[f"discovery.gpu.distinct {node}"].value for node in ("n0", "n1", "n2")] == [1, 1, 0]
     assert [by_gate[f"discovery.gpu.driver {node}"].outcome for node in ("n0", "n1", "n2")] == [PASS, FAIL, PASS]
@@ -316,9 +292,8 @@ def test_uuids_of_many_nodes_are_compared_in_linear_time():
     """Each node was compared with every GPU of all nodes. Counted in lines of Python, not in seconds."""
 
     def lines_run(count: int) -> int:
-        parsed = parsed_of(
-            ("discovery.gpu.model", f"n{node}/GPU-{node}-{gpu}", "H100") for node in range(count) for gpu in range(8)
-        )
+        gpus = (f"n{node}/GPU-{node}-{gpu}" for node in range(count) for gpu in range(8))
+        parsed = parsed_of(("discovery.gpu.model", gpu, "H100") for gpu in gpus)
         seen, run, lines = Seen(parsed.observations), gpu_run()[0], 0
 
         def count_lines(frame, event, argument):

@@ -24,7 +24,8 @@ from bringup.report import figures
 from facts import Facts
 from loops import for_each
 from probing import told_by
-from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, in_words, judged, opened, parsed_of
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, judged, opened, parsed_of
+from showing import check
 
 # (host, rank, pid, device) of the four ranks of two nodes
 GPUS = [("n0", 0, 429, "GPU-a"), ("n0", 1, 430, "GPU-b"), ("n1", 2, 376, "GPU-c"), ("n1", 3, 377, "GPU-d")]
@@ -58,8 +59,7 @@ def gathered(members) -> Parsed:
 )
 def test_ranks_that_share_a_gpu_are_named_though_ranks_and_hosts_are_right(parsed, outcome, says):
     by_gate = judged(parsed, "nccl_monitoring", ("n0", "n1"), profile_name="generic")
-    assert in_words(by_gate["nccl.devices 2-nodes"])[0] is outcome
-    assert says in in_words(by_gate["nccl.devices 2-nodes"])[1]
+    check(by_gate["nccl.devices 2-nodes"], outcome, says)
     assert by_gate["nccl.ranks 2-nodes"].outcome is by_gate["nccl.hosts 2-nodes"].outcome is PASS
 
 

@@ -150,17 +150,12 @@ def test_a_noisy_run_says_what_loss_it_cannot_see():
 def evidence(nodes, rounds, lost=()):
     """As the phase leaves it: rounds.txt, and what each pair measured but for this one."""
     text = "".join(" ".join(f"{a},{b}" for a, b in pairs if a < b) + "\n" for pairs in rounds)
-    facts = [
-        fact
-        for number, speeds in enumerate(rounds, start=1)
-        for (a, b), speed in speeds.items()
-        if {a, b} != set(lost)
-        for where in (f"raw/pairs-1-{number}.jsonl:1", f"raw/pairs-2-{number}.jsonl:1")
-        for fact in (
-            (pairwise.BANDWIDTH, f"{a}->{b}", speed, None, where),
-            *([(pairwise.LATENCY, f"{a}--{b}", 50.0, None, where)] if a < b else []),
-        )
-    ]
+    facts = []
+    for number, speeds in enumerate(rounds, start=1):
+        for (a, b), speed in speeds.items():
+            for where in [f"raw/pairs-{repeat}-{number}.jsonl:1" for repeat in (1, 2) if {a, b} != set(lost)]:
+                facts.append((pairwise.BANDWIDTH, f"{a}->{b}", speed, None, where))
+                facts += [(pairwise.LATENCY, f"{a}--{b}", 50.0, None, where)] if a < b else []
     parsed = rounds_of_pairs(text, "raw/rounds.txt")
     parsed.add(parsed_of(facts))
     parsed.add(pairwise.derive(as_read(parsed).observations, nodes))

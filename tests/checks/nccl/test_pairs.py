@@ -11,11 +11,10 @@ from bringup.kernel import judge
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.plan import profile, scope
 from bringup.kernel.plan import rounds as tournament
-from bringup.kernel.records import Outcome
 from bringup.readers import curve, slurm
 from factory import a_run
 from loops import for_each
-from runs_for_tests import about, as_read, parsed_of, values
+from runs_for_tests import PASS, about, as_read, parsed_of, values
 
 FOUR = ["n0", "n1", "n2", "n3"]
 EIGHT = [f"n{number}" for number in range(8)]
@@ -169,7 +168,7 @@ def warned(parsed: Parsed) -> dict[str, str]:
     parsed.add(pairwise.derive(parsed.observations, FOUR))
     verdicts = about("nccl.pair.link.steady", parsed, a_run("nccl_pairwise", FOUR, gpus=1, profile="generic")).values()
     assert len(verdicts) == 6
-    return {v.subject: f"{v.outcome}: {v.observed} {v.cause}" for v in verdicts if v.outcome is not Outcome.PASS}
+    return {v.subject: f"{v.outcome}: {v.observed} {v.cause}" for v in verdicts if v.outcome is not PASS}
 
 
 @pytest.mark.parametrize("speeds", [(0.05, 1.0), (1.0, 0.05), (1.0, 1.0, 0.05), (0.0, 1.0)])

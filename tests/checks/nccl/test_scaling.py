@@ -12,9 +12,8 @@ import warm_python
 from bringup.readers import nccl_log
 from bringup.run.train_here import free_port
 from loops import case_for_each, for_each
-from programs import ROOT, begun
+from programs import PROBES, ROOT, begun
 
-PROBES = ROOT / "infrastructure-validation/probes"
 SCALES = ["collectives-1gpu:1-gpu:1:0", "collectives-1:1-node:2:0", "collectives-2:2-nodes:2:0-1"]
 ENDED_1GPU = ["0: begin collectives-1gpu", "0: of one", "0: end collectives-1gpu"]
 ENDED_1 = ["0: begin collectives-1", "0: of a node", "1: of a node, too", "0: end collectives-1"]
@@ -174,15 +173,13 @@ def judged_log(folder: Path) -> dict[str, object]:
 
 def test_the_transport_of_each_scale_is_told_from_what_nccl_said_of_it_alone(tmp_path):
     """The NICs, too, which NCCL names once for a process."""
-    written(
-        tmp_path,
-        [
-            ("nccl-1", HEAD + COMMUNICATOR.format("IB", "P2P/CUMEM")),
-            ("nccl-2", "".join(COMMUNICATOR.format("IB", f"NET/IB/{nic}/GDRDMA") for nic in (0, 1))),
-            ("", COMMUNICATOR.format("Socket", "NET/Socket/0")),  # of the groups
-            ("nccl-4", COMMUNICATOR.format("Socket", "NET/Socket/0")),
-        ],
-    )
+    messages = [
+        ("nccl-1", HEAD + COMMUNICATOR.format("IB", "P2P/CUMEM")),
+        ("nccl-2", "".join(COMMUNICATOR.format("IB", f"NET/IB/{nic}/GDRDMA") for nic in (0, 1))),
+        ("", COMMUNICATOR.format("Socket", "NET/Socket/0")),  # of the groups
+        ("nccl-4", COMMUNICATOR.format("Socket", "NET/Socket/0")),
+    ]
+    written(tmp_path, messages)
     small, middle, large = (judged_log(tmp_path / name) for name in ("nccl-1", "nccl-2", "nccl-4"))
     assert (small["nccl.transport"], small["nccl.gdr"]) == ("rdma-verbs", None)
     assert (middle["nccl.transport"], middle["nccl.gdr"], middle["nccl.nics"]) == ("rdma-verbs", 1.0, 2)

@@ -18,7 +18,7 @@ from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.facts.reading import read_raw
 from bringup.kernel.plan.subjects import scale_of_file
 from bringup.kernel.plan.variants import LOG, VARIANTS
-from bringup.kernel.records import Outcome, Verdict
+from bringup.kernel.records import Verdict
 from bringup.readers import nccl_variant
 from bringup.readers.curve import curves
 from factory import a_run, the_folder
@@ -27,7 +27,7 @@ from loops import for_each
 from probing import told_by
 from programs import STAND_INS, on_path, program
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, Fact, as_read, in_words, judged, parsed_of
-from showing import shows_failing
+from showing import check, shows_failing
 
 GPUS = 8
 NAMES = [variant.name for variant in VARIANTS]
@@ -130,9 +130,7 @@ def test_a_rank_without_a_log_may_have_gone_another_way(tmp_path):
     proved = effect("nvls_off", f"{INFO}16 coll channels, 0 nvls channels", ranks=8)
     assert proved == (None, "1 of 8 ranks left a log in raw/variant_x-1")
     (tmp_path / "raw/variant_ring-1").mkdir(parents=True)
-    outcome, cause = in_words(of_variant(read(tmp_path), "ring")[0])
-    assert outcome is OPEN
-    assert "0 of 8 ranks left a log" in cause
+    check(of_variant(read(tmp_path), "ring")[0], OPEN, "0 of 8 ranks left a log")
 
 
 # --- from the stand-in to the verdict
@@ -146,9 +144,7 @@ def test_a_variant_that_took_effect_and_is_fast_passes(tmp_path, variant, nodes)
     assert [verdict.outcome for verdict in of_variant(parsed, variant, nodes)] == [PASS, PASS]
 
 
-SICK: list[
-    tuple[str, dict[str, str], Outcome, Outcome, str]
-] = [  # a variant, what is wrong: its effect, its speed, why
+SICK = [  # a variant, what is wrong: its effect, its speed, why
     ("nvlink", {"nccl_nvlink": "broken", "nccl_shm": "ignored"}, FAIL, OPEN, "via SHM/direct"),
     ("nvlink", {"nccl_nvlink": "broken"}, OPEN, OPEN, "the log shows no channel"),  # the step ends
     ("nic", {"nccl_p2p": "ignored"}, FAIL, OPEN, "via P2P/CUMEM"),

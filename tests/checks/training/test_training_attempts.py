@@ -1,15 +1,14 @@
 """Attempts of one job: ended by Slurm, requeued, resumed. The launch log is of a real job at its time limit."""
 
-import json
 import shutil
 from pathlib import Path
 
 from bringup.kernel import judge
-from bringup.kernel.records import Continued, Outcome, Run, Verdict, read_record
+from bringup.kernel.records import Continued, Run, Verdict, read_record
 from bringup.run import open as opening
 from loops import case_for_each
-from runs_for_tests import FIXTURES, opened
-from trained_runs import change, run_of
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, opened
+from trained_runs import change, rank_said, run_of
 
 
 def attempt(results, monkeypatch, job, restart, *, name, phase="run_1gpu") -> Path:
@@ -20,6 +19,12 @@ def attempt(results, monkeypatch, job, restart, *, name, phase="run_1gpu") -> Pa
 
 def verdict(folder: Path, gate: str, subject: str) -> Verdict:
     return next(v for v in judge.judge_folder(folder).verdicts.verdicts if (v.gate, v.subject) == (gate, subject))
+
+
+def require_that_n1_fails(folder: Path, says: str) -> None:
+    for rank in (2, 3):
+        seen = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
+        assert (seen.outcome, seen.evidence, says in str(seen.cause)) == (FAIL, "raw/launch.log:1", True)
 
 
 def test_a_requeued_job_names_its_attempt_before_and_is_named_there(tmp_path, monkeypatch):
@@ -51,7 +56,7 @@ def test_a_time_limit_is_named_and_is_nobodys_fault(tmp_path):
         (folder / name).unlink()
     shutil.copyfile(FIXTURES / "training/time-limit.log", folder / "raw/launch.log")
     seen = verdict(folder, "train.rank.finished", "n0/rank0")
-    assert (seen.outcome, seen.cause) == (Outcome.INCOMPLETE, "not found out: Slurm ended the step: time limit")
+    assert (seen.outcome, seen.cause) == (OPEN, "not found out: Slurm ended the step: time limit")
     assert seen.evidence == "raw/launch.log:5"
 
 
@@ -76,24 +81,15 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path, lin
     for rank in (2, 3):
         (folder / f"raw/rank{rank}.jsonl").unlink()
     (folder / "raw/launch.log").write_text(f"{line}\n")
-    for rank in (2, 3):
-        judged_verdict = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
-        assert (judged_verdict.outcome, judged_verdict.evidence) == (Outcome.FAIL, "raw/launch.log:1")
-        assert "seen from n1" in str(judged_verdict.cause)
-    assert verdict(folder, "train.rank.finished", "n0/rank1").outcome is Outcome.PASS
+    require_that_n1_fails(folder, "seen from n1")
+    assert verdict(folder, "train.rank.finished", "n0/rank1").outcome is PASS
 
 
 @case_for_each(
-
-
-        ("1: torchrun: line 2: exec: torchrun: not found", "torchrun: line 2: exec: torchrun: not found"),
-        (
-            "1: no Python environment at /x/.venv, seen from n1; is it on a filesystem that all nodes share?",
-            "no Python environment at /x/.venv",
-        ),
-
-)  # fmt: skip
-def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path, line, says):
+    ("torchrun: line 2: exec: torchrun: not found", ""),
+    ("no Python environment at /x/.venv", ", seen from n1; is it on a filesystem that all nodes share?"),
+)
+def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path, says, more):
     """Its ranks fail and it is named beside the job's exit code, which is that of a cancelled step."""
     folder = run_of("run_ddp_2node", tmp_path)
     for path in (*folder.glob("raw/rank*.jsonl"), folder / "metrics.json"):
@@ -102,18 +98,15 @@ def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path, line
     (folder / "raw/launch.log").write_text(
         "srun: error: n1: task 1: Exited with exit code 127\n"
         "srun: launch/slurm: _step_signal: Terminating StepId=3.0\n"
-        f"{line}\n"
+        f"1: {says}{more}\n"
         "0: slurmstepd-n0: error: *** STEP 3.0 ON n0 CANCELLED AT 2026-11-22T09:24:16 ***\n"
         "srun: error: n0: task 0: Terminated\n"
     )
     opening.close_run(folder, 143)
-    for rank in (2, 3):
-        judged_verdict = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
-        assert (judged_verdict.outcome, judged_verdict.evidence) == (Outcome.FAIL, "raw/launch.log:1")
-        assert says in str(judged_verdict.cause)
-    assert verdict(folder, "train.rank.finished", "n0/rank0").outcome is Outcome.INCOMPLETE
+    require_that_n1_fails(folder, says)
+    assert verdict(folder, "train.rank.finished", "n0/rank0").outcome is OPEN
     job = verdict(folder, "train.exit_code", "job")
-    assert job.outcome is Outcome.FAIL
+    assert job.outcome is FAIL
     assert f"n1/rank2 could not begin ({says}); and 1 more rank" in f"{job.observed} {job.cause}"
     notes = judge.judge_folder(folder).verdicts.notes
     assert f"raw/launch.log:1: n1, task 1: Exited with exit code 127; could not start: {says}" in notes
@@ -131,14 +124,12 @@ def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside
 
 
 def resumed(folder: Path, step: int, *passed_over: str) -> None:
-    data = json.loads((folder / "metrics.json").read_text())
-    data["resumed"] = {"run": "earlier", "step": step, "world_size": 2, "passed_over": list(passed_over)}
-    (folder / "metrics.json").write_text(json.dumps(data))
+    record = {"run": "earlier", "step": step, "world_size": 2, "passed_over": list(passed_over)}
+    change(folder, "metrics.json", resumed=record)
 
 
 def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
-    resumed(folder, 6, "step-8/__0_0.distcp: 10 bytes, 20 were written")
     damaged = "step-8/__0_0.distcp: 10 bytes, 20 were written"
     resumed(folder, 6, damaged)
     notes = judge.judge_folder(folder).verdicts.notes
@@ -157,23 +148,14 @@ def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path):
 @case_for_each((1, 0, "train.checkpoint.intact"), (0, 2, "train.checkpoint.resumable"))
 def test_the_checkpoint_gates_fail_on_the_rank(tmp_path, damaged, differing, gate):
     folder = run_of("run_ddp_1node", tmp_path)
-    path = folder / "raw/rank1.jsonl"
-    facts = [json.loads(line) for line in path.read_text().splitlines()]
-    for fact in facts:
-        counts = {"train.checkpoint.intact": damaged, "train.checkpoint.resumable": differing}
-        fact.update({"value": counts[fact["quantity"]]} if fact.get("quantity") in counts else {})
-    path.write_text("".join(f"{json.dumps(fact)}\n" for fact in facts))
-    assert verdict(folder, gate, "n0/rank1").outcome is Outcome.FAIL
-    assert verdict(folder, gate, "n0/rank0").outcome is Outcome.PASS
+    rank_said(folder, "n0", 1, checkpoint=(damaged, differing), state="finished")
+    assert verdict(folder, gate, "n0/rank1").outcome is FAIL
+    assert verdict(folder, gate, "n0/rank0").outcome is PASS
 
 
 def test_without_a_rehearsal_nothing_is_said_of_checkpoints(tmp_path):
     folder = run_of("run_1gpu", tmp_path)
-    path = folder / "raw/rank0.jsonl"
-    path.write_text(
-        '{"probe": "train", "at": "n0", "subject": "n0/rank0", "quantity": "train.rank.state", "value": "finished", '
-        '"unit": "text"}\n{"probe": "train", "at": "n0", "end": 1}\n'
-    )
+    rank_said(folder, "n0", 0, state="finished")
     change(folder, "metrics.json", steps_done=12)
     for gate in ("train.checkpoint.intact", "train.checkpoint.resumable"):
-        assert verdict(folder, gate, "n0/rank0").outcome is Outcome.INCOMPLETE
+        assert verdict(folder, gate, "n0/rank0").outcome is OPEN

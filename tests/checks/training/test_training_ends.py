@@ -228,12 +228,10 @@ def test_the_culprit_fails_and_who_it_took_along_does_not(tmp_path_factory, case
 
 def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path):
     """Its node is known to nobody where no rank of the node came; its number is."""
-    folder = ended(tmp_path)
+    folder = ended(tmp_path, silent=(2, 3))
     words = "2 of 4 ranks did not arrive within 8 s: rank 2 (n1), rank 3 (host unknown); BRINGUP_START_S sets …"
     for rank in (0, 1):
         rank_said(folder, "n0", rank, state="raised", error=f"Late: {words}")
-    for rank in (2, 3):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
     late = {"probe": "train", "at": "n0", "quantity": "train.rank.late", "value": 8, "unit": "s", "why": words}
     missed = [late | {"subject": subject} for subject in ("n1/rank2", "unknown/rank3")]
     lines = [*missed, {"quantity": "train.rank.state", "value": "raised", "unit": "text"}]

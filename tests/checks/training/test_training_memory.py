@@ -14,18 +14,12 @@ from bringup.training.records import RunArgs
 from loops import for_each
 from recipe import memory as states
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, opened
-from showing import shows_failing
+from showing import check, shows_failing
 
 GIB = 2**30
-HEALTHY = {
-    "states_measured_bytes": 1_708_700,
-    "states_predicted_bytes": 1_708_544,
-    "states_rank": 0,
-    "peak_measured_bytes": None,
-    "peak_predicted_bytes": 47_468_160,
-    "peak_least_bytes": 1_708_544,
-    "reason": None,
-}  # of a run of the tiny model on 2 ranks
+# of a run of the tiny model on 2 ranks
+HEALTHY = {"states_measured_bytes": 1_708_700, "states_predicted_bytes": 1_708_544, "states_rank": 0, "reason": None}
+HEALTHY |= {"peak_measured_bytes": None, "peak_predicted_bytes": 47_468_160, "peak_least_bytes": 1_708_544}
 ON_GPU = HEALTHY | {"peak_measured_bytes": 40 * GIB, "peak_predicted_bytes": 41 * GIB, "peak_least_bytes": 16 * GIB}
 
 
@@ -43,8 +37,7 @@ def verdicts(results, check, *, profile_name="local-cpu", **args) -> dict[str, V
 
 def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path):
     by_gate = verdicts(tmp_path, HEALTHY)
-    assert by_gate["train.memory.states"].outcome is PASS
-    assert "1.6 MiB on rank 0, predicted 1.6 MiB" in by_gate["train.memory.states"].observed
+    check(by_gate["train.memory.states"], PASS, "1.6 MiB on rank 0, predicted 1.6 MiB")
     assert "train.memory.peak" not in by_gate  # not applicable without a GPU
 
 
@@ -81,8 +74,7 @@ COMPILED = {"compile": True}
 )
 def test_the_peak_on_a_gpu(tmp_path_factory, changes, args, outcome, says):
     by_gate = verdicts(tmp_path_factory.mktemp("run"), ON_GPU | changes, profile_name="generic", **args)
-    assert by_gate["train.memory.peak"].outcome is outcome
-    assert says in (by_gate["train.memory.peak"].cause or "")
+    check(by_gate["train.memory.peak"], outcome, says)
     assert by_gate["train.memory.states"].outcome is (FAIL if "states_measured_bytes" in changes else PASS)
 
 

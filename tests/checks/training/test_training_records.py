@@ -15,7 +15,7 @@ from bringup.training.domain import records as training
 from bringup.training.records import RankTimes, TrainMetrics
 from loops import case_for_each, for_each
 from runs_for_tests import FAIL, OPEN, PASS, failing
-from showing import shows_failing
+from showing import check, shows_failing
 from trained_runs import RECORDS, STEMS, bad, change, rank_said, run_of
 
 
@@ -64,13 +64,10 @@ FIELDS = [  # what a record has otherwise; the gate about the job; its outcome; 
     ("run_fsdp_2node", {"observed_recomputed_layers": 4}, "train.variant", FAIL, ""),
     ("run_ddp_1node", {"observed_loss_dtype": "bfloat16"}, "train.variant", FAIL, ""),
 ]
+IN_EACH = {"sync_each_batch": True, "gradient_accumulation": 2}
 ARGUMENTS = [
     ("run_hsdp_2node", {"shard_size": 4}, "train.variant", FAIL, "shard_size: asked 4, observed 2"),
-    (
-        "run_fsdp_1node",
-        {"sync_each_batch": True, "gradient_accumulation": 2},
-        *("train.variant", FAIL, "sync_each_batch: asked True, obs"),
-    ),
+    ("run_fsdp_1node", IN_EACH, "train.variant", FAIL, "sync_each_batch: asked True, obs"),
     ("run_ddp_1node", {"learning_rate": 0.01}, "train.loss.agrees", OPEN, "learning_rate 0.001 vs 0.01"),
 ]
 
@@ -81,11 +78,8 @@ def test_every_training_gate_can_fail_and_passes_nothing_that_is_not_there(
     tmp_path_factory, stem, fields, gate, outcome, says
 ):
     folder = run_of(stem, tmp_path_factory.mktemp("run"))
-    file = folder / ("run_args.json" if (stem, fields, gate, outcome, says) in ARGUMENTS else "metrics.json")
-    if file.name == "metrics.json":
-        change(folder, file.name, **fields)
-    else:
-        file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    of_arguments = (stem, fields, gate, outcome, says) in ARGUMENTS
+    change(folder, "run_args.json" if of_arguments else "metrics.json", **fields)
     verdict = bad(folder)[gate, "job"]
     assert verdict.outcome is outcome
     assert says in str(verdict.cause)
@@ -124,9 +118,7 @@ def of_transport(folder: Path, name: str) -> Verdict:
     ((), OPEN, "0 of 2 nodes left a log of NCCL"),
 )
 def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, networks, outcome, says):
-    verdict = of_transport(under_nccl(tmp_path, *networks), "h100-8x400g")
-    assert verdict.outcome is outcome
-    assert says in f"{verdict.observed} {verdict.cause}"
+    check(of_transport(under_nccl(tmp_path, *networks), "h100-8x400g"), outcome, says)
 
 
 @pytest.mark.parametrize(("providers", "outcome"), [(("efa", "efa"), PASS), (("efa", "tcp"), FAIL)])
@@ -139,9 +131,7 @@ def test_training_over_efa_is_known_by_the_provider_of_every_node(tmp_path, prov
 def test_two_logs_of_one_node_say_nothing_of_the_other(tmp_path):
     folder = under_nccl(tmp_path, "IB")
     (folder / "raw/nccl-2/nccl.n0.77.log").write_text("n0:77:78 [0] NCCL INFO Using network IB\n")
-    verdict = of_transport(folder, "h100-8x400g")
-    assert verdict.outcome is OPEN
-    assert "1 of 2 nodes left a log of NCCL" in (verdict.cause or "")
+    check(of_transport(folder, "h100-8x400g"), OPEN, "1 of 2 nodes left a log of NCCL")
 
 
 def test_one_node_has_no_transport_to_judge():
@@ -173,8 +163,7 @@ def test_a_gradient_of_another_scale_fails_though_the_loss_agrees(tmp_path):
 
 def test_without_a_reference_agreement_is_incomplete_and_says_what_to_run(tmp_path):
     verdict = bad(run_of("run_ddp_1node", tmp_path, reference=False))["train.loss.agrees", "job"]
-    assert verdict.outcome is OPEN
-    assert "sbatch training/slurm/run_1gpu.sbatch" in (verdict.cause or "")
+    check(verdict, OPEN, "sbatch training/slurm/run_1gpu.sbatch")
 
 
 def test_the_reference_is_the_newest_run_that_is_comparable(tmp_path):
@@ -244,9 +233,7 @@ def test_the_killed_rank_is_the_culprit_and_those_that_lost_it_are_not(tmp_path)
 def test_a_rank_that_raised_by_itself_fails_with_its_own_words(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     rank_said(folder, "n0", 1, state="raised", error="ValueError: no data")
-    verdict = bad(folder)["train.rank.finished", "n0/rank1"]
-    assert verdict.outcome is FAIL
-    assert "ValueError: no data" in verdict.observed
+    check(bad(folder)["train.rank.finished", "n0/rank1"], FAIL, "ValueError: no data")
 
 
 def test_replicas_are_compared_inside_their_groups_only():
@@ -263,16 +250,9 @@ def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     bare = profile.load("local-cpu").model_copy(update={"expect": {}})
     verdicts = judge.judge_folder(folder, bare).verdicts.verdicts
-    assert {v.gate for v in verdicts if v.outcome is Outcome.NO_LIMIT} == {
-        "train.device",
-        "train.monitor.overhead",
-        "train.loss.fell",
-        "train.loss.agrees",
-        "train.grad_norm.agrees",
-        "train.straggler",
-        "train.stall",
-        "train.rank.stall",
-    }
+    measured = ("device", "monitor.overhead", "straggler", "stall", "rank.stall")
+    names = (*measured, "loss.fell", "loss.agrees", "grad_norm.agrees")
+    assert {v.gate for v in verdicts if v.outcome is Outcome.NO_LIMIT} == {f"train.{name}" for name in names}
     assert not any(judge.is_fault_or_gap(v) for v in verdicts)
     change(folder, "metrics.json", observed_kind="single")
     assert any(judge.is_fault_or_gap(v) for v in judge.judge_folder(folder, bare).verdicts.verdicts)
@@ -282,9 +262,7 @@ def test_a_reference_that_is_no_one_gpu_run_is_no_reference(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     for file in ("run_args.json", "metrics.json"):
         shutil.copyfile(folder / file, folder / f"raw/reference.{file}")
-    verdict = bad(folder)["train.loss.agrees", "job"]
-    assert verdict.outcome is OPEN
-    assert "it is a ddp run on 2 ranks" in (verdict.cause or "")
+    check(bad(folder)["train.loss.agrees", "job"], OPEN, "it is a ddp run on 2 ranks")
 
 
 # ---- a rank that stood still for a while: who it was
@@ -292,14 +270,12 @@ def test_a_reference_that_is_no_one_gpu_run_is_no_reference(tmp_path):
 STILL = {"seconds": 20.2, "step": 9, "part": "process", "cpu_s": 0.01}
 BEATING = {"seconds": 0.0, "step": None, "part": None, "cpu_s": None}
 RANK, JOB = ("train.rank.stall", "n1/rank3"), ("train.stall", "job")
+IT_STOOD = {RANK: ["in step 9: the process stood still", "20.2"]}
+IT_STOOD[JOB] = ["step 9 took", "n1/rank3 stood still for 20.2 s"]
 
 
 @for_each(
-    (
-        STILL,
-        20.0,
-        {RANK: ["in step 9: the process stood still", "20.2"], JOB: ["step 9 took", "n1/rank3 stood still for 20.2 s"]},
-    ),
+    (STILL, 20.0, IT_STOOD),
     # one that computed meanwhile was not stopped
     (STILL | {"cpu_s": 19.0}, 20.0, {RANK: ["one call kept the interpreter for itself"], JOB: []}),
     (BEATING, 20.0, {JOB: ["no rank stood still in what it does itself"]}),
