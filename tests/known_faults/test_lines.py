@@ -49,12 +49,12 @@ OF_CUDA = {
 
 
 def test_each_error_of_cuda_that_speaks_of_a_gpu_or_its_driver_is_known_by_its_text_and_no_other_one_is():
-    found: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for line in (FIXTURES / "cuda-errors.txt").read_text(encoding="utf-8").splitlines()[1:]:
         number, _, text = line.split(" ", 2)
         if sign := signs.match(f"torch.AcceleratorError: CUDA error: {text.removeprefix('| ')}"):
-            found.setdefault(sign.id, set()).add(int(number))
-    assert found == OF_CUDA
+            numbers.setdefault(sign.id, set()).add(int(number))
+    assert numbers == OF_CUDA
 
 
 def test_only_patterns_whose_word_the_lines_have_are_searched_in_them(monkeypatch):
