@@ -7,7 +7,7 @@ from functools import lru_cache
 from bringup.kernel.facts.fold import by_node
 from bringup.kernel.facts.parser_result import Parsed, Seen
 from bringup.kernel.records import Observation, Run, grouped
-from bringup.readers.topology import NEAR_FIRST
+from bringup.readers.known import NEAR_FIRST
 
 RATES_GBPS = (10, 25, 40, 50, 56, 100, 200, 400, 800)
 FIELDS = ("state", "phys_state", "rate", "layer", "numa")

@@ -11,9 +11,8 @@ from itertools import takewhile
 
 from bringup.kernel.characters import without_colours
 from bringup.kernel.facts.parser_result import Parsed, lines
+from bringup.readers.known import NEAR_FIRST
 
-NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""Paths between two devices: from a single PCIe bridge to the link between sockets (from the table's own legend)."""
 _GPU, _NIC = re.compile(r"GPU\d+"), re.compile(r"NIC\d+")
 _OTHER_COLUMNS = ("CPU", "NUMA")  # "CPU Affinity", "NUMA Affinity"; "GPU NUMA ID" stands behind them
 _PATH = re.compile(r"X|NV\d+|" + "|".join(NEAR_FIRST))
