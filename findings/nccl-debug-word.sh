@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # NCCL_DEBUG with a word that NCCL does not know hides its errors
 #
-# One would guess: that a wrong word leaves NCCL at its usual level, as an unset variable does, or gives more to read;
-# and that an error is printed at every level.
+# One would guess: that NCCL complains of a wrong word, or takes DEBUG for much to read; and that an error is printed at
+# every level.
 #
-# What happens: DEBUG, WARNING, ERROR and 3 switch NCCL off: an error that WARN prints is not printed, and nothing says
-# that the word is wrong. VERSION, which is a level, prints no error either. ATTN is a level in 2.32, where it prints
+# What happens: DEBUG, WARNING, ERROR and 3 print nothing, as if the variable were not set: not the error that WARN
+# prints, and not that the word is wrong. VERSION, which is a level, prints no error either. ATTN is a level in 2.32, where it prints
 # errors too; before, it hides them.
 #
-# Why: ncclDebugInit (src/debug.cc) compares the word with those of its levels, without regard to case; one that equals
-# none leaves the level at NONE, which is below WARN.
+# Why: src/debug.cc compares the word with the names of the levels, without regard to case. A word that equals none of
+# them leaves the level below WARN.
 #
-# What to do: leave NCCL_DEBUG=WARN where nobody reads more, and check the word where jobs are started. A log without a
-# line of NCCL is no sign that NCCL had no error.
+# What to do: leave NCCL_DEBUG=WARN where nobody reads more, and check the word where jobs are started. NCCL may
+# have failed also where the log has no line of it.
 set -euo pipefail
 
 folder=$(mktemp -d)

@@ -5,10 +5,10 @@
 # something on (NCCL_IB_DISABLE=true), or that NCCL complains and keeps its default.
 #
 # What happens: the digits at the beginning count, and a value without any is 0. NCCL's own log, at NCCL_DEBUG=INFO, says
-# "set by environment to 8." without a warning. All whole numbers among NCCL's variables are read so.
+# "set by environment to 8." without a warning. So NCCL_NVLS_ENABLE=true switches NVLS off.
 #
-# Why: ncclLoadParam (src/misc/param.cc) gives the value to strtoll and looks at errno alone, which is 0 for text behind
-# the digits and for text without digits.
+# Why: ncclLoadParam (src/misc/param.cc), which reads most of NCCL's whole numbers, gives the value to strtoll and looks at
+# errno alone. It is 0 for text behind the digits and for text without digits.
 #
 # What to do: write plain numbers, 0 and 1, and look for "set by environment to" in the log.
 set -euo pipefail

@@ -71,7 +71,7 @@ class Installed:
         return self.run("--exit-code", *options).returncode
 
     def ended(self, code: int, *words: str) -> str:
-        """What it prints at the end, with this code and these words."""
+        """Return what it prints; it ends with this code, and says these words."""
         done = self.run("--exit-code")
         assert done.returncode == code, done.stdout
         assert [each for each in words if each not in done.stdout] == [], done.stdout

@@ -258,7 +258,7 @@ KERNEL += [("discovery.cpu.model", "n0", "AMD EPYC")]
 
 
 def of_settings(*facts: Fact) -> tuple[Outcome, str]:
-    """What the gate says of a node of which this is known."""
+    """Return the verdict of a node with these values."""
     return in_words(judged(facts, "discovery", ("n0",), profile_name=H100)[f"{RIGHT} n0"])
 
 

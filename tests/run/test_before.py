@@ -356,11 +356,11 @@ def test_variables_of_the_shell_that_change_the_jobs_are_named(monkeypatch):
     ("NCCL_IB_DISABLE", "1", "a whole path is switched off"),
     ("NCCL_DEBUG", "DEBUG", "NCCL_DEBUG=DEBUG: NCCL prints no error at this word"),
     ("NCCL_DEBUG", "version", "NCCL prints no error at this word"),
-    ("NCCL_NVLS_ENABLE", "true", "NCCL before 2.31 reads a word as 0"),
+    ("NCCL_NVLS_ENABLE", "true", "DISABLE leaves it on, and ENABLE switches it off"),
     ("NCCL_BUFFSIZE", "8M", "NCCL reads the digits alone"),
     ("NCCL_SOCKET_IFNAME", '"eth0"', "NCCL takes quotes, blanks"),
-    ("NCCL_IB_HCA", "mlx5_0, mlx5_1", "and finds no such device"),
-    ("NCCL_IB_GID_IDX", "3", "NCCL_IB_GID_IDX: NCCL reads none of this name; NCCL_IB_GID_INDEX is one"),
+    ("NCCL_IB_HCA", "mlx5_0, mlx5_1", "and finds no device of that name"),
+    ("NCCL_IB_GID_IDX", "3", "NCCL_IB_GID_IDX: NCCL reads none so called; NCCL_IB_GID_INDEX is one"),
     ("NCCL_P2P_DISABLED", "0", "NCCL_P2P_DISABLE is one"),
 )
 def test_variables_that_pin_a_choice_or_that_nccl_does_not_read_are_named_in_the_shell_and_in_the_site_file(

@@ -140,7 +140,7 @@ def finding_of(line: Series, confidence: float) -> Finding:
 
 
 def _is_lower(gains: Sequence[float], before: int, confidence: float) -> bool:
-    """Whether all but the first `before` days are low, and that is as rare by chance as a false alarm may be."""
+    """Say whether all days but the first `before` are low, and chance does that as rarely as a false alarm may come."""
     usual, noisy = _usual(gains[:before], confidence)
     lowest = usual - _bound(noisy, before)
     frequent = (sum(gain < lowest for gain in gains[:before]) + 0.5) / (before + 1)

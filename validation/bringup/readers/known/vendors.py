@@ -145,7 +145,7 @@ def pinned(environment: Mapping[str, str]) -> list[str]:
         for name, value in sorted(environment.items())
         for each in variables
         if re.fullmatch(each.name, name) and re.fullmatch(each.wrong, value)
-    ] + [f"NCCL_{name}: NCCL reads none of this name; NCCL_{near} is one" for name in of_nccl if (near := _meant(name))]
+    ] + [f"NCCL_{name}: NCCL reads none so called; NCCL_{near} is one" for name in of_nccl if (near := _meant(name))]
 
 
 def _meant(name: str) -> str | None:

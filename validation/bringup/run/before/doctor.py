@@ -196,7 +196,7 @@ def _variables(facts: Facts) -> Finding:
     pinned = vendors.pinned({**os.environ, **facts.declared.environment})
     if not pinned:
         return Finding("PASS", "none pins a choice of NCCL, or changes what is computed")
-    cure = "unset it, in the site file too, unless this cluster was measured to need it"
+    cure = "unset it, or write it as NCCL reads it; in the site file too. Keep what this cluster was measured to need"
     return Finding("WARN", "; ".join(pinned), cure)
 
 
