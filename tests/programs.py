@@ -1,9 +1,12 @@
 """Programs that a test starts, the stand-ins of those for GPUs and networks, and files that they find."""
 
 import os
+import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -23,6 +26,15 @@ def ran(command: Sequence[str | Path], *, timeout: float = 300, **how: Any) -> s
 def begun(command: Sequence[str | Path], **how: Any) -> subprocess.Popen[str]:
     """A program that runs, with pipes for what it writes. how: of subprocess.Popen."""
     return subprocess.Popen(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | how)
+
+
+def free_port() -> int:
+    """One below those that Linux hands out by itself: nobody gets it before the program of the test has started."""
+    while True:
+        port = 10_000 + secrets.randbelow(10_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 def beside_a_small_disk(folder: Path, size: str) -> tuple[str, ...]:

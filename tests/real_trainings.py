@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import warm_python
 from bringup.kernel.records import read_record
-from bringup.run.train_here import free_port
 from bringup.training.records import RunArgs, TrainMetrics
-from programs import ROOT, begun
+from programs import ROOT, begun, free_port
 
 SOURCE = ROOT / "training" / "src"
 TORCHRUN = [sys.executable, str(SOURCE / "launcher.py")]  # as the jobs start it

@@ -17,10 +17,9 @@ import torch
 import torch.distributed as dist
 import warm_python
 from bringup.readers import launcher
-from bringup.run.train_here import free_port
 from factory import a_run
 from loops import case_for_each
-from programs import PROBES, ROOT, begun, program, ran
+from programs import PROBES, ROOT, begun, free_port, program, ran
 
 
 @pytest.fixture(autouse=True)

@@ -61,7 +61,7 @@ def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_fil
 
 
 def test_every_profile_of_a_machine_is_compared_with_auto():
-    bases = {"auto", "cpu", "efa", "generic", "gpu-nodes", "local-nodes", "programs-on-cpu", "example"}
+    bases = {"auto", "efa", "generic", "gpu-nodes", "local-nodes", "programs-on-cpu", "example"}
     of_stand_ins = {path.stem for path in PROFILES.glob("simulated-*.yaml")}  # one mechanism; two of them are above
     # the second looks like a fault: it is never chosen, only named
     of_stand_ins |= {"placeholder-gpus", "local-cpu-unconfined"}
@@ -264,25 +264,6 @@ def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_i
     assert {key for key, number in numbers(made).items() if numbers(known).get(key) != number} == {gate, other}
     judged = judge_folder(recorded, opened).verdicts
     assert (judged.profile, judged.recognised) == ("second", known.recognised)
-
-
-def test_a_training_here_takes_the_gpus_that_torch_sees_and_on_a_cpu_the_profile_of_a_cpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(results, "REPOSITORY", tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm
-    opened = AUTO
-    assert auto_profile.here(opened, ["box"], ["NVIDIA L40S"] * 2).machine.peak_bf16_tflops.value == 362.05
-    monkeypatch.setattr(auto_profile, "_SIGNS_OF_A_GPU", (str(tmp_path / "none"),))
-    assert auto_profile.here(opened, ["box"], []).expect["train.device"].one_of == ["cpu"]
-    monkeypatch.setattr(auto_profile, "_SIGNS_OF_A_GPU", (str(tmp_path),))
-    assert auto_profile.here(opened, ["box"], []).is_open  # a GPU that torch does not see
-    monkeypatch.setattr(auto_profile, "_SIGNS_OF_A_GPU", ())
-    (tmp_path / "0000:01:00.0").mkdir()
-    (tmp_path / "0000:01:00.0/vendor").write_text("0x10de\n")
-    monkeypatch.setattr(auto_profile, "_PCI", tmp_path)
-    assert auto_profile.here(opened, ["box"], []).is_open  # a card whose driver is gone
-    monkeypatch.setattr(auto_profile, "_PCI", tmp_path / "none")
-    monkeypatch.setenv("SLURM_JOB_GPUS", "0,1")
-    assert auto_profile.here(opened, ["box"], []).is_open  # Slurm handed out two
 
 
 def test_runs_that_are_there_are_not_judged_with_auto_which_has_no_numbers_of_them(recorded, refused):

@@ -188,13 +188,13 @@ def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_argum
     known = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
     for name, verb in VERBS.items():
         code = inspect.getsource(registry.called(verb.does))
-        taken = {action.dest for action in known[name]._actions} | ({"options"} if name == "train" else set())
+        taken = {action.dest for action in known[name]._actions}
         assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
 
 
 def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, refused):
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
     monkeypatch.setattr("bringup.kernel.results.REPOSITORY", tmp_path)
-    needed = {"train": ["ddp"], "preflight": ["--nodes", "2", "--", "true"]}
+    needed = {"preflight": ["--nodes", "2", "--", "true"]}
     for verb in (name for name, known in VERBS.items() if known.verb.starts_scripts):
         assert "starts scripts of a checkout" in refused(verb, *needed.get(verb, [])), verb

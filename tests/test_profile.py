@@ -221,7 +221,7 @@ def test_no_gpu_profile_leaves_a_gate_of_the_fabric_open():
     """Everything that `generic` leaves undeclared has a number, or a reason why it does not apply."""
     open_in_generic = {gate.id for gate in gates.GATES.values() if gate.expect == "profile"} - {*load("generic").expect}
     # auto: before a discovery; cpu: no GPU and no fabric
-    for name in set(SHIPPED) - BASES - PARTS - {"generic", "auto", "cpu"}:
+    for name in set(SHIPPED) - BASES - PARTS - {"generic", "auto"}:
         loaded = load(name)
         known = set(loaded.expect) | {entry.gate for entry in loaded.not_applicable}
         left = {"nccl.pair.slowest.between", "nccl.launch"}  # how leaf switches are oversubscribed: the site's own

@@ -7,7 +7,7 @@
 # The batch is a multiple of the ranks from 32 rows on, and of twice the ranks up to 64 rows, so that a step is more than one micro-step
 # and what every step costs (the update, the last buckets): 32 for 1 to 16 ranks in powers of two, 36 for 6, 64 for 32 and 64, 80 for 40.
 # Runs whose losses are compared need the same batch, so BRINGUP_TRAIN_RANKS names a number that the ranks of each of them divide: those
-# of the largest (`bringup run` sets it), or a common multiple (`bringup train --resume-on`). Without it, each script counts its own. What cannot work is refused here, before any rank is started.
+# of the largest (`bringup run` sets it), or a common multiple. Without it, each script counts its own. What cannot work is refused here, before any rank is started.
 choose_workload() { # entrypoint, ranks, options of the script; sets `workload`; ends the script with exit code 2 and one line
   local entrypoint=$1 ranks=$2 most=${BRINGUP_TRAIN_RANKS:-$2} least batch
   shift 2

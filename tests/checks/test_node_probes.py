@@ -17,11 +17,10 @@ import leftovers
 import pytest
 import software
 from bringup.kernel import judge
-from bringup.run.train_here import free_port
 from loops import for_each
 from machine import machine
 from probing import answers_of
-from programs import tree
+from programs import free_port, tree
 from runs_for_tests import PASS, WARN, add_derived, discovery, parsed_of, values
 from showing import shows_failing
 

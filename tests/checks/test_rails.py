@@ -15,10 +15,9 @@ from bringup.kernel.plan import rounds
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.records import Kind, Outcome, Verdict
 from bringup.run.healthy_rest import unhealthy_nodes
-from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of
 from loops import case_for_each, for_each
-from programs import PROBES, begun, on_path, program, ran, tree
+from programs import PROBES, begun, free_port, on_path, program, ran, tree
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, judged
 from showing import check, check_each, shows_failing
 

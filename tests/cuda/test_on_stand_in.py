@@ -9,11 +9,10 @@ from collections.abc import Callable
 import on_stand_in
 import pytest
 import warm_python
-from bringup.run.train_here import free_port
 from cuda_statements import Known, everything
 from loops import case_for_each
 from on_stand_in import said_to_rank, together
-from programs import ROOT, begun, ran
+from programs import ROOT, begun, free_port, ran
 from tiers import in_test_all
 
 

@@ -13,8 +13,7 @@ import arrival
 import bench
 import pytest
 import warm_python
-from bringup.run.train_here import free_port
-from programs import PROBES, begun
+from programs import PROBES, begun, free_port
 
 RANK = """
 import datetime, os, sys, time

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,9 +14,10 @@ import pytest
 from bringup.kernel.errors import ControllerAway, SlurmError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import PHASES
-from bringup.run import launch, slurm, waiting
+from bringup.run import launch, programs, slurm, waiting
 from bringup.run import site as at_site
 from bringup.run import site_file as sites
+from harness import wait_until
 from loops import case_for_each
 from programs import program
 
@@ -387,3 +389,12 @@ def test_a_training_is_not_submitted_on_fewer_nodes_than_its_plan(controller, tm
     with nullcontext() if is_submitted else pytest.raises(SlurmError, match="not submitted: n1 DOWN"):
         starting(phase, tmp_path).submit({})
     assert [nodes for _, nodes in sent] == ([["n0"]] if is_submitted else [])
+
+
+def test_a_program_that_does_not_end_is_killed_with_what_it_started():
+    deaf = 'trap "" TERM; sleep 60 & echo $!; wait; wait'
+    started = programs.start(["bash", "-c", deaf], os.environ, stdout=subprocess.PIPE, text=True)
+    with started.child:
+        below = Path("/proc", started.child.stdout.readline().strip(), "stat")
+        programs.end(started, 0.5)
+    wait_until(lambda: not below.exists() or ") Z " in below.read_text(), "it has ended with the program")

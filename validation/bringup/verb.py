@@ -101,7 +101,6 @@ class Verb(NamedTuple):
     example: str | None = None
     description: str | None = None
     starts_scripts: bool = False  # of a checkout
-    takes_options: bool = False  # and hands them to its program
 
 
 class Known(NamedTuple):

@@ -10,9 +10,8 @@ import nccl_files
 import parts
 import warm_python
 from bringup.readers import nccl_log
-from bringup.run.train_here import free_port
 from loops import case_for_each, for_each
-from programs import PROBES, ROOT, begun
+from programs import PROBES, ROOT, begun, free_port
 
 SCALES = ["collectives-1gpu:1-gpu:1:0", "collectives-1:1-node:2:0", "collectives-2:2-nodes:2:0-1"]
 ENDED_1GPU = ["0: begin collectives-1gpu", "0: of one", "0: end collectives-1gpu"]

@@ -73,7 +73,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     arguments, options = top.parse_known_args(argv)
     known = VERBS.get(arguments.verb)
     verb = known and known.verb
-    if options and not (verb and verb.takes_options):
+    if options:
         asked = top if verb is None else top.verbs[arguments.verb]
         first = next((option for option in options if option.startswith("-")), None)
         near = "" if first is None else meant(first.partition("=")[0], asked._option_string_actions)
@@ -84,7 +84,6 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         if not (REPOSITORY / "infrastructure-validation").is_dir():
             cure = "clone it, then run `make venv`"
             top.error(f"{arguments.verb} starts scripts of a checkout, and this bringup has none: {cure}")
-    arguments.options = options
     for name, value in list(vars(arguments).items()):
         setattr(arguments, name, _with_runs(value))
     return arguments
@@ -193,7 +192,6 @@ def parser(for_scripts: bool = False, verbs: Iterable[str] = VERBS) -> _Top:
             name,
             description=verb.description or verb.help,
             epilog=verb.example and f"example: {verb.example}",
-            allow_abbrev=not verb.takes_options,  # --r would be theirs, and not the program's
             **shown,
         )
         for flags, options in verb.arguments:

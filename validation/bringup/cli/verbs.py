@@ -66,22 +66,6 @@ _OWN: dict[str, dict[str, verb.Verb]] = {
             starts_scripts=True,
             example="bringup run discovery smoke --nodes 2",
         ),
-        "train": verb.verb(
-            "one training on this machine, without Slurm",
-            verb.arg(
-                "strategy", choices=("single", "ddp", "fsdp", "hsdp"), help="hsdp: two launchers stand for two nodes"
-            ),
-            verb.number("--ranks", "RANKS", "processes, each with a GPU of its own (default: every GPU here)"),
-            verb.number(
-                "--resume-on", "RANKS", "then its second half again, from a checkpoint, on so many; losses must agree"
-            ),
-            verb.NAME_OR_PATH,
-            description="Planned, watched and judged as its job is. Further options go to the program: "
-            "training/README.md. Exit code: 0 pass, 1 a gate failed, 2 we could not tell.",
-            starts_scripts=True,
-            takes_options=True,
-            example="bringup train ddp --ranks 2 --steps 50",
-        ),
     },
     verb.READ: {
         "runs": verb.verb(

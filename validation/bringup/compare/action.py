@@ -53,13 +53,6 @@ def do_compare(arguments: argparse.Namespace) -> int:
     return _exit_code(compared)
 
 
-def compare_losses(folders: list[Path]) -> bool:
-    """Print the table of these runs. Return whether their losses disagree, which is then a line."""
-    compared = sidebyside.compare(entries.load_all(folders, None))
-    _show_table(compared)
-    return _exit_code(compared) == Outcome.FAIL.exit_code
-
-
 def _show_table(compared: sidebyside.SideBySide) -> None:
     """Print a column for each run, as many as fit; then the folders, and the arguments that differ."""
     head, lines = compared.columns

@@ -150,11 +150,6 @@ def completed(nodes: Nodes, *, strict: bool = False) -> Profile:
     return made.model_copy(update={"expect": made.expect | ports, "machine": machine})
 
 
-def without_gpus() -> Profile:
-    """Return `auto` on one machine that has no GPU. Raises FileError."""
-    return _resolved("no GPU here: one machine, whose ranks share its cores", ["cpu"])
-
-
 def _resolved(words: str, extended: list[str], *, strict: bool = False) -> Profile:
     bare = Profile(schema_version=1, name=NAME, description=words, recognised=words, extends=extended)
     return profiles.resolved(bare, profiles.PROFILES, strict=strict)

@@ -1,8 +1,6 @@
 """The newest discovery of some nodes, for the profile `auto`."""
 
-import os
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +14,6 @@ from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Run, read_record
 from bringup.report.text import shown_path
 from bringup.run import slurm
-
-_SIGNS_OF_A_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")
-_PCI = Path("/sys/bus/pci/devices")
-_NVIDIA = "0x10de"
-_PROMISED = ("SLURM_JOB_GPUS", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES")
 
 
 class Driver(NamedTuple):
@@ -66,17 +59,3 @@ def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = 
     seen = auto.seen(discovery.observations, nodes or discovery.run.nodes, discovery.run.cluster)
     made = auto.with_own(opened, auto.completed(seen, strict=True))
     return made.model_copy(update={"description": f"{made.recognised} (discovery {discovery.run.name})"})
-
-
-def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profile:
-    """Return the same for this machine, which may have had no discovery. gpus: torch's names. Raises FileError."""
-    made = profile(opened, nodes)
-    if not made.is_open:
-        return made
-    if gpus:
-        seen = auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus))
-        return auto.with_own(opened, auto.completed(seen, strict=True))
-    # a machine whose driver is gone is no machine without a GPU
-    has_a_gpu = any(map(os.path.exists, _SIGNS_OF_A_GPU)) or any(map(os.environ.get, _PROMISED))
-    has_a_gpu = has_a_gpu or any(_NVIDIA in file.read_text() for file in _PCI.glob("*/vendor"))
-    return made if has_a_gpu else auto.with_own(opened, auto.without_gpus())

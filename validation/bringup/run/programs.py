@@ -57,11 +57,11 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
     return Program(child, mark)
 
 
-def end(program: Program, patience_s: float = ENDING_S, by: signal.Signals = signal.SIGTERM) -> None:
+def end(program: Program, patience_s: float = ENDING_S) -> None:
     """End all that is left. A shell ends at once; what it started, as srun or torchrun, may take a while, and ends what
     it started. The signal goes to the process group, and to what has lost its parent; SIGKILL to all."""
     signalled: set[int] = set()
-    for number, seconds in ((by, patience_s), (signal.SIGKILL, KILLED_S)):
+    for number, seconds in ((signal.SIGTERM, patience_s), (signal.SIGKILL, KILLED_S)):
         deadline = time.monotonic() + seconds
         while (left := program.left()) and time.monotonic() < deadline:
             program.child.poll()

@@ -91,7 +91,7 @@ def ask(
         )
     except FileNotFoundError as error:
         why = f"{command[0]} is not on the PATH"
-        raise SlurmError(f"{why}: {LOGIN_HOST}; without Slurm: bringup train ddp --ranks 2") from error
+        raise SlurmError(f"{why}: {LOGIN_HOST}") from error
     except subprocess.TimeoutExpired as error:
         printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
         raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s", printed) from error

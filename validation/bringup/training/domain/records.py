@@ -26,8 +26,7 @@ NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy hos
 SHORTEST_STEP_S = 0.1
 _AGREE = {"train.loss.agrees": "nats", "train.grad_norm.agrees": "ratio"}  # gate of this field, step by step -> unit
 _NO_REFERENCE = (
-    "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch (without Slurm: "
-    "bringup train single), then this again"
+    "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
 )
 _REAL = "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
 
