@@ -2,18 +2,16 @@
 
 import argparse
 
-from bringup.drill import catalogue, everywhere, result, suite
+from bringup.drill import catalogue, result, suite
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import profile, profile_text
 from bringup.run import auto_profile, site
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
-    if arguments.anywhere and (arguments.checks is not None or arguments.everywhere):
-        option = "--everywhere" if arguments.checks is None else "--checks"
-        raise UsageError(f"{option} runs on local clusters: without --anywhere")
+    if arguments.anywhere and arguments.checks is not None:
+        raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
-    on_local = everywhere.everywhere(on_local) if arguments.everywhere else on_local
     ids = [drill.id for drill in on_local]
     if unknown := [name for name in arguments.only if name not in ids]:
         near = profile_text.meant(unknown[0], ids)
@@ -32,7 +30,6 @@ def do_drill(arguments: argparse.Namespace) -> int:
     request = suite.Request(
         drills=chosen,
         anywhere=arguments.anywhere,
-        everywhere=arguments.everywhere,
         # a run that is continued knows what it had planned
         profile=auto_profile.profile(profile.load(arguments.profile), []) if arguments.anywhere else None,
         resume=arguments.resume,

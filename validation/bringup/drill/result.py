@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Sequence
 
-from bringup.drill import everywhere
 from bringup.drill.catalogue import Drill
 from bringup.kernel.records import grouped
 from bringup.report import text as report
@@ -39,8 +38,6 @@ def line(result: DrillResult) -> str:
 
 def totals(done: DrillReport) -> str:
     """Write the last line."""
-    if done.place == "everywhere":
-        return everywhere.totals(done)
     if not done.planned:
         return ""
     performed = [result for result in done.results if result.performed]
@@ -61,17 +58,15 @@ def totals(done: DrillReport) -> str:
 
 
 def exit_code(done: DrillReport) -> int:
-    """Return 0: all found (everywhere: all made), 1: one was not, or something else was accused, 2: not known."""
+    """Return 0: all found, 1: one was not, or something else was accused, 2: not known."""
     performed = [result for result in done.results if result.performed]
-    if done.place != "everywhere" and any(not result.is_found or result.false_alarms for result in performed):
+    if any(not result.is_found or result.false_alarms for result in performed):
         return 1
     open_ends = [result for result in done.results if not result.performed and result.applicable]
     return 2 if open_ends or not performed or len(done.results) < len(done.planned) else 0
 
 
 def markdown(done: DrillReport) -> str:
-    if done.place == "everywhere":
-        return everywhere.markdown(done)
     matches = [result for result in done.results if mark(result) == "FOUND"]
     by_verdict = grouped((f"{result.gate} [{result.subject}] {result.outcome}", result) for result in matches)
     where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"

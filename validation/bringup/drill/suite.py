@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 
 from bringup.drill import catalogue as drills
-from bringup.drill import environment, everywhere, perform, result
+from bringup.drill import environment, perform, result
 from bringup.drill.catalogue import Drill, Shape
 from bringup.drill.environment import Here, LocalCluster
 from bringup.kernel import results as paths
@@ -41,13 +41,12 @@ LEFT_TO_ITS_LANE = 4  # drills; see taken()
 class Request(NamedTuple):
     drills: Sequence[Drill]
     anywhere: bool = False
-    everywhere: bool = False  # the drills alter all nodes
     profile: Profile | None = None  # of the cluster, for anywhere
     resume: Path | None = None
 
     @property
-    def place(self) -> Literal["local-cluster", "anywhere", "everywhere"]:
-        return "anywhere" if self.anywhere else "everywhere" if self.everywhere else "local-cluster"
+    def place(self) -> Literal["local-cluster", "anywhere"]:
+        return "anywhere" if self.anywhere else "local-cluster"
 
 
 def of_site(checks: Path) -> list[Drill]:
@@ -79,7 +78,7 @@ def run(request: Request) -> int:
                 done = done.model_copy(update={"results": [*done.results, performed]})
                 write_record(folder / paths.DRILLS, done, replace=True)
                 write_text(folder / "report.md", result.markdown(done), replace=True)
-                console.print((everywhere if request.everywhere else result).line(performed))
+                console.print(result.line(performed))
     except KeyboardInterrupt:
         where = "" if request.place == "local-cluster" else f"--{request.place} "
         console.print(f"{'STOPPED':<14} next: bringup drill {where}--resume {report.shown_path(folder)}")

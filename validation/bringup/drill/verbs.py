@@ -10,9 +10,6 @@ VERBS: dict[str, dict[str, Verb]] = {
             path("--checks", "the drills of a site's own checks, in place of the catalogue"),
             arg("--only", nargs="+", metavar="ID", default=[], help="these drills"),
             flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
-            flag(
-                "--everywhere", "faults of one node, on all nodes of a local cluster: what notices them without a peer?"
-            ),
             resume("drill", "continue an earlier drill run"),
             profile_argument("with --anywhere: of this cluster"),
             description="The whole catalogue, on a local cluster that is started and ended for it. "

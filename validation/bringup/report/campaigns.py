@@ -132,7 +132,7 @@ class DrillReport(Versioned):
     """`drill.json`: what `bringup drill` did, rewritten after every drill."""
 
     name: RunName
-    place: Literal["local-cluster", "anywhere", "everywhere"]  # everywhere: local clusters, a fault on each node
+    place: Literal["local-cluster", "anywhere"]
     profile: str | None  # anywhere: of the cluster; on the local cluster each run names its own
     git_commit: str | None
     opened_at: str

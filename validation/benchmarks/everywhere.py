@@ -1,12 +1,24 @@
-"""The fault of one node, made on all nodes: what notices it knows a right value, or a number, and needs no peer."""
+"""The fault of one node, made on all nodes: what notices it knows a right value, or a number, and needs no peer.
+
+    python validation/benchmarks/everywhere.py FILE [DRILL ...]          # about half an hour; FILE: the page
+
+Drills that alter one node alter all of them, on local clusters that are started and ended for it. What the campaign
+calls a false alarm counts here: whatever does not pass has noticed the fault.
+"""
+
+from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from bringup.drill.catalogue import Command, Drill
-from bringup.kernel.records import grouped
+from bringup.drill import suite
+from bringup.drill.catalogue import DRILLS, Command, Drill
+from bringup.kernel.records import grouped, read_record
+from bringup.kernel.results import DRILLS as RECORD
 from bringup.report.campaigns import DrillReport, DrillResult
-from bringup.report.render import render
+from bringup.report.text import table
 
 OF_A_NODE = ("on", "gpu", "port")  # commands of the local cluster that alter the node behind them
 # a drill that lays another /etc over the nodes shows the machine's own machine-id on each
@@ -46,27 +58,34 @@ def noticing(result: DrillResult) -> list[str]:
     return [gate for gate in dict.fromkeys(gates) if "." in gate]  # not `nothing was said about n1`
 
 
-def line(result: DrillResult) -> str:
-    """Write a line for the terminal."""
-    if not result.performed:
-        return f"{'NOT PERFORMED':<14} {result.drill}: {result.why}"
-    gates = noticing(result)
-    return f"{'NOTICED' if gates else 'UNNOTICED':<14} {result.drill}: {', '.join(gates[:4]) or 'nothing'}"
-
-
-def totals(done: DrillReport) -> str:
+def page(done: DrillReport) -> str:
     performed = [result for result in done.results if result.performed]
+    unnoticed = [result for result in performed if not noticing(result)]
+    by_gate = grouped((gates[0], result.drill) for result in performed if (gates := noticing(result)))
+    words = f"{len(performed) - len(unnoticed)} of {len(performed)} faults were noticed on all nodes"
     left = len(done.planned) - len(performed)
-    words = f"{sum(bool(noticing(result)) for result in performed)} of {len(performed)} faults noticed on all nodes"
-    return f"{words}; {left} not performed" if left else words
+    lines = [
+        "# Faults of one node, made on all nodes",
+        "",
+        f"Written by `python validation/benchmarks/everywhere.py FILE` on commit {(done.git_commit or '')[:12]}.",
+        f"{words}, by a gate that knows a right value or a number; {left} not performed, which says nothing.",
+        "The others leave all nodes alike, and every gate that would see them compares nodes.",
+        "",
+        *table(
+            ("unnoticed on all nodes", "found on one node by"), [(f"{r.drill}: {r.fault}", r.gate) for r in unnoticed]
+        ),
+        "",
+        *table(("gate that notices", "faults"), [(gate, ", ".join(ids)) for gate, ids in by_gate.items()]),
+    ]
+    return "\n".join([*lines, ""])
 
 
-def markdown(done: DrillReport) -> str:
-    performed = [result for result in done.results if result.performed]
-    return render(
-        "everywhere.md.j2",
-        commit=(done.git_commit or "unknown")[:12],
-        totals=totals(done),
-        unnoticed=[result for result in performed if not noticing(result)],
-        by_gate=grouped((gates[0], result.drill) for result in performed if (gates := noticing(result))),
-    )
+def main() -> None:
+    file, names = Path(sys.argv[1]), sys.argv[2:]
+    suite.run(suite.Request([drill for drill in everywhere(DRILLS) if not names or drill.id in names]))
+    newest = max(suite.DRILLS.glob(f"*/{RECORD}"), key=lambda path: path.stat().st_mtime)
+    file.write_text(page(read_record(newest, DrillReport)))
+
+
+if __name__ == "__main__":
+    main()
