@@ -3,20 +3,18 @@
 import argparse
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
-from bringup.compare import history, learn, lemons, newest, regression, sweep
+from bringup.compare import history, learn, newest, regression, sweep
 from bringup.kernel import judge, results
-from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan.phases import NODES, PHASES
 from bringup.kernel.records import Outcome, as_json
-from bringup.readers import jobs as answers
 from bringup.report import advice as advice_text
 from bringup.report import known_runs, outputs, run_folders, terminal, text
-from bringup.run import auto_profile, slurm
+from bringup.run import auto_profile
 from bringup.run import site as at_site
 from bringup.training import fields as sweeps
 from bringup.training.advise import answer as advising
@@ -132,7 +130,7 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
 
 
 def do_history(arguments: argparse.Namespace) -> int:
-    """Exit code: 1 something became slower, or a node is named; 0 neither; 2 low once, or too few days."""
+    """Exit code: 1 something became slower; 0 nothing; 2 low once, or too few days."""
     judged = []
     for folder in run_folders.find(arguments.runs).once if arguments.runs else run_folders.every_run():
         try:
@@ -141,35 +139,11 @@ def do_history(arguments: argparse.Namespace) -> int:
             complain(str(error))
     entries.refuse_copies((run.folder, run.run) for run in judged)
     findings = history.judge(history.series(judged))
-    lemon_nodes = _lemons(arguments.lemons)
     if arguments.json:
-        print(history.as_json(findings, lemon_nodes))
+        print(history.as_json(findings))
     else:
         terminal.show("\n".join(filter(None, [history.screen(findings, len(judged)), history.compared(judged)])))
-        if lemon_nodes is not None:
-            terminal.show(lemons.in_words(lemon_nodes))
-    code = history.exit_code(findings)
-    if lemon_nodes is not None and lemon_nodes.named:
-        return Outcome.FAIL.exit_code
-    is_unknown = arguments.lemons is not None and lemon_nodes is None
-    return max(code, Outcome.INCOMPLETE.exit_code) if is_unknown and code != Outcome.FAIL.exit_code else code
-
-
-def _lemons(file: str | None) -> lemons.Lemons | None:
-    """file: a table of sacct; empty: ask sacct. None: not requested, or not known."""
-    if file is None:
-        return None
-    try:
-        table = Path(file).read_text() if file else slurm.accounting(answers.OF_ENDED_JOBS)
-        jobs, unread = answers.ended_jobs(table)
-        answer = replace(lemons.find(jobs), unread=unread)
-        if answer.jobs == 0:
-            rows = f"{many(unread, 'row')} could not be read"
-            raise UsageError(f"no job that failed or completed is in the table; {rows}")
-        return answer
-    except (BringupError, OSError, UnicodeDecodeError) as error:
-        complain(f"which nodes stood in failed jobs is not known: {error}")
-        return None
+    return history.exit_code(findings)
 
 
 def do_profile(arguments: argparse.Namespace) -> int:

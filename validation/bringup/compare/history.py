@@ -12,12 +12,10 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from statistics import fmean, median
 from typing import NamedTuple
 
 from bringup.compare import noise
-from bringup.compare.lemons import Lemons
 from bringup.domains.chance import most_events
 from bringup.kernel.characters import many
 from bringup.kernel.facts.parser_result import is_number
@@ -183,7 +181,7 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
     return [f"{need}; the worst change is {100 * (largest.change or 0):+.1f} %: {series.measure}, {series.where}"]
 
 
-def as_json(findings: Sequence[Finding], nodes: Lemons | None = None) -> str:
+def as_json(findings: Sequence[Finding]) -> str:
     measures = [
         {
             **{name: getattr(finding.series, name) for name in ("measure", "where", "unit")},
@@ -194,7 +192,7 @@ def as_json(findings: Sequence[Finding], nodes: Lemons | None = None) -> str:
         }
         for finding in findings
     ]
-    return json.dumps(measures if nodes is None else {"measures": measures, "nodes": asdict(nodes)}, indent=1)
+    return json.dumps(measures, indent=1)
 
 
 def compared(judged: Iterable[Judged]) -> str:

@@ -52,12 +52,6 @@ _HISTORY = verb.verb(
     "all runs over time: is the newest one slower?",
     verb.runs("default: every closed run of this checkout", default=[]),
     verb.flag("--json", "one JSON object instead of the table"),
-    verb.optional(
-        "--lemons",
-        "FILE",
-        "also: which nodes stood in failed jobs more often than chance, by Slurm's accounting of "
-        "30 days, or by a file with its table (docs/08-daily-life.md)",
-    ),
     example="bringup history",
 )
 

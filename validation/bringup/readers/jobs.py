@@ -1,11 +1,7 @@
 """Answers of Slurm about jobs, whoever's they are: records of `scontrol show job`, tables of `sacct --parsable2`."""
 
 import re
-from dataclasses import dataclass
-from datetime import datetime
 
-from bringup.kernel.errors import UsageError
-from bringup.kernel.facts.hostlist import expand
 from bringup.kernel.facts.parser_result import cut, lines
 
 OF_A_JOB = (
@@ -61,38 +57,3 @@ def accounted(text: str) -> list[dict[str, str]]:
     names = header.split("|")
     split = (row.split("|", len(names) - 1) for row in rows)
     return [dict(zip(names, cells, strict=True)) for cells in split if len(cells) == len(names)]
-
-
-OF_ENDED_JOBS = ("JobID", "User", "State", "NodeList", "Start", "End", "JobName")
-_NO_TIME = {"Unknown", "None", ""}  # it runs, or never began
-
-
-@dataclass(frozen=True)
-class AccountedJob:
-    user: str
-    name: str
-    state: str  # COMPLETED, FAILED, CANCELLED, ...
-    nodes: tuple[str, ...]
-    start: datetime
-    end: datetime
-
-
-def ended_jobs(text: str) -> tuple[list[AccountedJob], int]:
-    """Return the jobs of `sacct --parsable2` with these columns that ran on nodes and ended; their steps are left out.
-    And how many rows could not be read. Raises UsageError where the table is another one."""
-    rows = accounted(text)
-    unread = len([line for line in lines(text) if line.strip()]) - 1 - len(rows)
-    if lines(text)[0].split("|") != list(OF_ENDED_JOBS):
-        raise UsageError(f"not a table of sacct --parsable2 --format={','.join(OF_ENDED_JOBS)}: {text[:60]!r}")
-    jobs = []
-    for row in rows:
-        if "." in row["JobID"] or {row["Start"], row["End"]} & _NO_TIME or row["NodeList"] in ("", "None assigned"):
-            continue
-        try:
-            start, end = datetime.fromisoformat(row["Start"]), datetime.fromisoformat(row["End"])
-            nodes = tuple(expand(row["NodeList"]))
-        except (ValueError, UsageError):
-            unread += 1
-            continue
-        jobs.append(AccountedJob(row["User"], row["JobName"], row["State"].partition(" ")[0], nodes, start, end))
-    return jobs, unread

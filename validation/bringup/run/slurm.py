@@ -266,16 +266,6 @@ def is_own(job_id: str, name: str) -> bool:
     return False
 
 
-def accounting(columns: Sequence[str]) -> str:
-    """Ask `sacct` for all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
-    # duplicates: a run that lost its node and was requeued has the same job id as the next one
-    of_whom = ("--local", "--allusers", "--allocations", "--duplicates", "--starttime=now-30days", "--endtime=now")
-    between = _unguessed()
-    form = ("--parsable2", f"--delimiter={between}", f"--format={','.join(columns)}")
-    table = ask("sacct", *of_whom, *form, timeout_s=300)
-    return "\n".join(line.replace(between, "|") for line in lines(table) if between in line)
-
-
 def accounted(job_id: str, columns: Sequence[str], *options: str, timeout_s: float = 60) -> str:
     """Ask `sacct` for one job, with a header. Raises SlurmError."""
     asked = ("--parsable2", f"--jobs={job_id}", f"--format={','.join(columns)}")
