@@ -218,7 +218,9 @@ short_of() { # a name per line on standard input -> n[0-2]
   scontrol show hostlist /dev/stdin
 }
 
-rank0_of() { # n[0,3]: whatever the order they are listed in, Slurm places ranks in its own
+# Ranks follow the node list, as those of torchrun do. On Slurm 26.05 (not yet on 24.11) tasks that are placed in blocks follow switches and
+# blocks of the topology instead, so a step with several ranks on a node says --distribution=plane=RANKS.
+rank0_of() { # n[0,3]: whatever the order they are listed in, the list of the job has its own
   awk 'NR == FNR { wanted[$0]; next } $0 in wanted && !found++' <(names_of "$1") <(names_of "$SLURM_JOB_NODELIST")
 }
 

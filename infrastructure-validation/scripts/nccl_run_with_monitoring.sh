@@ -24,7 +24,7 @@ watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR 
   start_monitor "$GPUS"
   MASTER_ADDR=$(rank0_of "$NODES") MASTER_PORT=$(port "$NODE_COUNT") \
     srun --overlap --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \
-    --ntasks-per-node="$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+    --ntasks-per-node="$GPUS" --distribution="plane=$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
     "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
     infrastructure-validation/probes/collectives.py "$SCALE" "$logs" \
     >"$RUN_DIR/raw/collectives-$NODE_COUNT.jsonl" 2>"$RUN_DIR/raw/collectives-$NODE_COUNT.err" </dev/null || rc=$?

@@ -80,7 +80,7 @@ start() { # stem of the files, lines: prints the number of each that is left to 
   # Slurm would bind ranks to cores in their order, and half of the GPUs may be on the other socket: NCCL knows which is near
   MASTER_ADDR=$(rank0_of "$step_list") MASTER_PORT=$(port "$STARTS") \
     srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$step_list" --ntasks="$((count * step_gpus))" \
-    --ntasks-per-node="$step_gpus" --gpus-per-node="$step_gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+    --ntasks-per-node="$step_gpus" --distribution="plane=$step_gpus" --gpus-per-node="$step_gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
     "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
     infrastructure-validation/probes/scaling.py "${options[@]}" "$RUN_DIR/raw" "${scales[@]}" 2>"$errors" </dev/null |
     "$PYTHON" infrastructure-validation/probes/parts.py out "$RUN_DIR/raw" "${scales[@]}" || rc=$?
@@ -113,7 +113,7 @@ nccl_test() { # binary, path of its files without their endings, sizes; of the s
   local binary=$1 stem=$2
   shift 2
   srun --mpi="${NCCL_TESTS_MPI:-pmix}" --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
-    --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+    --ntasks-per-node="$gpus" --distribution="plane=$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
     "${SRUN_SITE[@]}" "$NCCL_TESTS_BIN/$binary" "$@" -g 1 -c 1 -w 5 -n 20 \
     >"$stem.txt" 2>"$stem.err" </dev/null
 }
