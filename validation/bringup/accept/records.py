@@ -20,7 +20,7 @@ class Result(Record):
     seen: str  # the number
     why: str | None  # it is not simply proven
     limits: list[str]  # how small a fault its checks find
-    runs: list[Name]  # that speak of it: PHASE/NAME, their folders
+    runs: list[str]  # that speak of it: PHASE/NAME, their folders
     exception: Waiver | None
 
     @property
@@ -36,7 +36,7 @@ class Acceptance(Versioned):
     cluster: str
     boots: dict[NodeName, str]  # node -> boot id, of the newest discovery: another boot is another evidence
     results: list[Result]
-    closed: dict[str, Name]  # SHA-256 of a closed.json, which holds the checksums of its evidence -> the run
+    closed: dict[str, str]  # SHA-256 of a closed.json, which holds the checksums of its evidence -> the run
 
     @property
     def exit_code(self) -> int:
