@@ -1,10 +1,6 @@
-"""A contract as data: the nodes that were sold, and lines, each with the evidence that would prove it.
+"""A contract as data: the nodes that were sold, and lines, each with the evidence that would prove it."""
 
-A line names checks, statements of the six answers, or a fact with what it has to be. A line that names none of them is
-one that bringup cannot show: it stays in the document, for people to sign.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any
@@ -14,29 +10,19 @@ from pydantic import Field, model_validator
 from bringup.kernel.errors import FileError, RunError, UsageError
 from bringup.kernel.facts import hostlist
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import profile_text
+from bringup.kernel.plan import expectation, phases, profile_text
 from bringup.kernel.plan.catalogue import GATES, proving
 from bringup.kernel.plan.claims import CLAIMS
-from bringup.kernel.plan.expectation import SPEEDS
 from bringup.kernel.plan.gate import OF_SITE
-from bringup.kernel.plan.phases import PHASES
-from bringup.kernel.plan.rules import Rule
 from bringup.kernel.records import Name, Record, RunName, Value, Versioned, grouped, known
 
 Words = Annotated[str, Field(min_length=1)]
-RULES: tuple[Rule, ...] = ("equals", "at_least", "at_most", "one_of")
-MOST_BYTES = 2**20
+RULES = ("equals", "at_least", "at_most", "one_of", "on_nodes")
 NODES = "nodes"
-_SERIALS = "inventory.gpu.serial"
-_HEAD = """\
-# A contract, line by line: put in place of each value what was sold, and take out what was not.
-# bringup accept RUN --contract THIS says of each line: proven, refuted, not proven, or not asked. docs/acceptance.md
-"""
+_HEAD = "# Put in place of each value what was sold, and take out what was not. docs/acceptance.md explains the keys.\n"
 
 
-class Waiver(Record):
-    """A line is accepted although it is not proven."""
-
+class Waiver(Record):  # a line is accepted although it is not proven
     who: Words
     why: Words
 
@@ -59,21 +45,16 @@ class Line(Record):
     @model_validator(mode="after")
     def _asks_one_thing(self) -> "Line":
         asks = [name for name in ("checks", "statements", "fact", "shown_by") if getattr(self, name)]
-        rules = [name for name in (*RULES, "on_nodes") if getattr(self, name) is not None]
+        rules = [name for name in RULES if getattr(self, name) is not None]
         if len(asks) > 1:
             raise ValueError(f"names {' and '.join(asks)}: write a line for each")
         if len(rules) != (self.fact is not None):
-            raise ValueError(f"a fact needs one of {', '.join((*RULES, 'on_nodes'))}, and nothing else takes them")
+            raise ValueError(f"a fact needs one of {', '.join(RULES)}, and nothing else takes them")
         if self.fact is None and (self.phase or self.unit):
             raise ValueError("phase and unit are of a fact")
-        named: list[tuple[str, Iterable[str | None], Iterable[str]]] = [
-            ("check", [gate for gate in self.gates if not gate.startswith(OF_SITE)], GATES),
-            ("statement", self.statements, [claim.id for claim in CLAIMS]),
-            ("phase", [self.phase], PHASES),
-        ]
-        for kind, names, there in named:
-            if unknown := [name for name in names if name and name not in there]:
-                raise ValueError(f"no {kind} is called {unknown[0]}{profile_text.meant(unknown[0], there)}")
+        _refuse("no check is called", (gate for gate in self.gates if not gate.startswith(OF_SITE)), GATES)
+        _refuse("no statement is called", self.statements, [claim.id for claim in CLAIMS])
+        _refuse("no phase is called", [self.phase] if self.phase else [], phases.PHASES)
         return self
 
     @cached_property
@@ -85,8 +66,8 @@ class Line(Record):
 
 class Contract(Versioned):
     contract: RunName  # its short name, which becomes a part of the name of a folder
-    vendor: Words | None = None
-    customer: Words | None = None
+    vendor: str = ""
+    customer: str = ""
     nodes: Words  # by name, as Slurm writes them: gpu-[00-63]
     gpus_per_node: int | None = Field(default=None, ge=1)
     lines: dict[RunName, Line] = Field(min_length=1)
@@ -96,20 +77,22 @@ class Contract(Versioned):
         if NODES in self.lines:
             raise ValueError(f"lines.{NODES}: is the line of the nodes themselves; give this one another name")
         for name, line in self.lines.items():
-            if strange := sorted({*(line.on_nodes or ())} - {*self.node_names}):
-                meant = profile_text.meant(strange[0], self.node_names)
-                raise ValueError(f"lines.{name}.on_nodes: the contract has no {strange[0]}{meant}")
+            _refuse(f"lines.{name}.on_nodes: the contract has no", line.on_nodes or (), self.node_names)
         return self
 
     @cached_property
-    def node_names(self) -> list[str]:
-        return hostlist.expand(self.nodes)
+    def node_names(self) -> dict[str, None]:
+        return dict.fromkeys(hostlist.expand(self.nodes))
+
+
+def _refuse(words: str, names: Iterable[str], there: Iterable[str]) -> None:
+    """Raise ValueError for a name that is not there, with what was meant."""
+    for strange in sorted({*names} - {*there}):
+        raise ValueError(f"{words} {strange}{profile_text.meant(strange, there)}")
 
 
 def parse(text: str, where: str) -> Contract:
     """Read a contract strictly. Raises FileError with the line of the file."""
-    if len(text) > MOST_BYTES:
-        raise FileError(f"{where}: {len(text)} characters are more than a contract has ({MOST_BYTES})")
     data = profile_text.read(text, where, "a contract", "schema_version, contract and nodes")
     try:
         return profile_text.valid(Contract, data, text, where)
@@ -118,36 +101,23 @@ def parse(text: str, where: str) -> Contract:
 
 
 def proposed(judged: Sequence[Judged]) -> str:
-    """Return a contract to begin with, in YAML: lines of what a discovery saw, of the numbers of the runs' profile, and
-    of the six answers. Raises RunError without a discovery."""
+    """Return a contract to begin with, in YAML: lines of what a discovery saw, of the floors of speeds by which the
+    runs were judged, at the widest scale, and of the six answers. Raises RunError without a discovery."""
     discovery = next((run for run in reversed(judged) if run.run.phase == "discovery"), None)
     if discovery is None:
         raise RunError("no run of discovery is among these: name one, or a playbook, and a contract is made of it")
-    parties = {"contract": "order-1", "vendor": "who sold it", "customer": "who bought it"}
-    sold = {"nodes": hostlist.shortened(discovery.run.nodes), "gpus_per_node": discovery.run.gpus_per_node}
-    lines = {**dict(_seen(discovery)), **dict(_numbers(judged))}
-    lines |= {claim.id: {"says": claim.says, "statements": [claim.id]} for claim in CLAIMS if not claim.optional}
-    lines["power"] = {"says": "two feeds of power for each rack", "shown_by": "a visit"}
-    return _HEAD + profile_text.dump({"schema_version": 1, **parties, **sold, "lines": lines})
-
-
-def _seen(discovery: Judged) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a line for each fact that all nodes, or all devices, have alike, and one of serial numbers."""
+    lines: dict[str, dict[str, Any]] = {}
     for fact, says in known("contract_facts", dict[str, str]).items():
         seen = [each for each in discovery.seen.of(fact) if each.value is not None]
-        if len({str(each.value) for each in seen}) == 1:
-            yield fact, {"says": says, "fact": fact, "unit": seen[0].unit, "equals": seen[0].value}
-    serials = (each for each in discovery.seen.of(_SERIALS) if each.value is not None)
-    if on_nodes := grouped((each.node, str(each.value)) for each in serials):
-        yield "gpu-serials", {"says": "the GPUs by serial number", "fact": _SERIALS, "on_nodes": on_nodes}
-
-
-def _numbers(judged: Sequence[Judged]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a line for each speed that the profile has a number for, at the size and with the unit of the profile."""
-    for of, (gate, entry) in ((run, each) for run in judged for each in run.profile.expect.items()):
-        if entry.at_least is None or entry.unit not in SPEEDS or of.run.phase not in GATES[gate].phases:
-            continue
-        floor = of.profile.limit(gate, len(of.run.nodes), of.run.ranks_per_node).value
-        if floor is not None:
-            line = {"says": GATES[gate].proves, "fact": f"{gate}@{entry.at}" if entry.at else gate}
-            yield gate, {**line, "phase": of.run.phase, "unit": entry.unit, "at_least": floor}
+        if len({str(each.value) for each in seen}) == 1:  # all nodes, or all devices, have it alike
+            lines[fact] = {"says": says, "fact": fact, "unit": seen[0].unit, "equals": seen[0].value}
+        elif texts := grouped((each.node, each.value) for each in seen if isinstance(each.value, str)):
+            lines[fact] = {"says": says, "fact": fact, "on_nodes": dict(texts)}
+    for phase, each in ((run.run.phase, verdict) for run in judged for verdict in run.verdicts.verdicts):
+        gate, unit, fact = GATES.get(each.gate), each.unit, f"{each.gate}@{each.at}" if each.at else each.gate
+        if gate is not None and each.rule == "at_least" and each.limit and unit in expectation.SPEEDS:
+            lines[gate.id] = {"says": gate.proves, "fact": fact, "phase": phase, "unit": unit, "at_least": each.limit}
+    lines |= {claim.id: {"says": claim.says, "statements": [claim.id]} for claim in CLAIMS if not claim.optional}
+    parties = {"contract": "order-1", "vendor": "who sold it", "customer": "who bought it"}
+    sold = {"nodes": hostlist.shortened(discovery.run.nodes), "gpus_per_node": discovery.run.gpus_per_node}
+    return _HEAD + profile_text.dump({"schema_version": 1, **parties, **sold, "lines": lines})

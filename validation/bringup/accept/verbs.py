@@ -12,10 +12,7 @@ VERBS: dict[str, dict[str, Verb]] = {
             path("--check", "an acceptance.json: does it still hold, by these runs?"),
             path("--limits", "limits.json of validation/benchmarks/fault_limits.py: how small a fault is found"),
             path("--signers", "whose signatures count, as ssh-keygen takes it (default: the site's)"),
-            output(
-                "folder of the acceptance (default: validation/results/acceptance/CONTRACT-TIME); with --template a "
-                ".yaml file (default: standard output)"
-            ),
+            output("a new folder (default: validation/results/acceptance/CONTRACT-TIME); with --template a .yaml file"),
             FORCE,
             example="bringup accept last --contract contract.yaml",
         ),

@@ -31,7 +31,7 @@ def do_soak(arguments: argparse.Namespace) -> int:
     if arguments.resume is None:
         if arguments.hours is None and not until:
             raise UsageError("soak: needs --hours H, --until KIND=HOURS, or both: when does it end?")
-        soak = _begin(arguments, asked, until, site)
+        soak = _begin(arguments, asked, site)
         folder = REPOSITORY / rotations.SOAKS / soak.name
         folder.mkdir(parents=True)
     else:
@@ -50,9 +50,8 @@ def _bound(text: str) -> tuple[str, float]:
     """Read KIND=HOURS. Raises UsageError."""
     name, _, hours = text.partition("=")
     try:
-        (kind,) = (kind for kind in KINDS if kind.lower() == name.strip().lower())
-        return kind, positive(hours)
-    except (ValueError, argparse.ArgumentTypeError) as error:
+        return {kind.lower(): kind for kind in KINDS}[name.strip().lower()], positive(hours)
+    except (KeyError, argparse.ArgumentTypeError) as error:
         expected = f"expected KIND=HOURS, as GPU=1000; kinds are {', '.join(KINDS)}"
         raise UsageError(f"--until {text}: {expected}") from error
 
@@ -66,9 +65,7 @@ def _earlier(name: str) -> Path:
     raise UsageError(f"--resume {name}: no soak is called so; there are {', '.join(map(str, known[-3:])) or 'none'}")
 
 
-def _begin(
-    arguments: argparse.Namespace, asked: list[str], until: dict[str, float], site: at_site.AtSite | None
-) -> Soak:
+def _begin(arguments: argparse.Namespace, asked: list[str], site: at_site.AtSite | None) -> Soak:
     """Make the record of a new soak. Raises CannotStart, UsageError."""
     partition = partitions.partition_of(PHASES["discovery"], at_site.for_submission(site, "discovery", os.environ))
     chosen = partial(requested_nodes, arguments.nodes, arguments.nodelist, partition)
@@ -88,7 +85,5 @@ def _begin(
         profile=profiles.portable(arguments.profile),
         site=None if site is None else site.site.name,
         phases=phases,
-        hours=arguments.hours,
-        until=until,
         began_at=opening.now(),
     )

@@ -1,20 +1,17 @@
 """What a rotation showed: hours without a fault, faults with their place, remarks and speeds."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from bringup.domains.chance import most_events
-from bringup.kernel import judge
 from bringup.kernel.facts.names import first_few
-from bringup.kernel.facts.parser_result import is_number
-from bringup.kernel.judge import Judged
+from bringup.kernel.facts.parser_result import Parsed, is_number
+from bringup.kernel.judge import Judged, stops
 from bringup.kernel.plan import subjects
 from bringup.kernel.plan.catalogue import GATES
 from bringup.kernel.plan.expectation import SPEEDS
-from bringup.kernel.records import Observation, Outcome, Verdict, grouped
-from bringup.kernel.records.base import time_of
+from bringup.kernel.records import Observation, Outcome, Verdict, grouped, time_of
 from bringup.report.text import MARK, sentence, shown_path
-from bringup.soak.records import KINDS, Fault, kind_of
+from bringup.soak.records import KINDS, Fault, kind_of, proven
 
 _PORTS = "discovery.rdma.ports"
 Place = tuple[str, str]  # kind of fault; a node, a link, or JOB
@@ -35,7 +32,7 @@ def hours(runs: Sequence[Judged]) -> dict[str, float]:
         looked, spoilt = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
         for verdict in run.verdicts.verdicts:
             nodes = {node for node in subjects.nodes_of(verdict.subject) if node in run.run.nodes} or run.run.nodes
-            if verdict.outcome is Outcome.FAIL or judge.stops(verdict):
+            if verdict.outcome is Outcome.FAIL or stops(verdict):
                 spoilt[kind_of(verdict.gate)].update(nodes)
             elif verdict.outcome in (Outcome.PASS, Outcome.WARN):  # a number without a limit shows no fault
                 looked[kind_of(verdict.gate)].update(nodes)
@@ -54,7 +51,7 @@ def faults(runs: Sequence[Judged], without: Collection[str]) -> dict[Place, list
         (run, verdict)
         for run in runs
         for verdict in run.verdicts.verdicts
-        if verdict.outcome is Outcome.FAIL or (judge.stops(verdict) and verdict.subject in without)
+        if verdict.outcome is Outcome.FAIL or (stops(verdict) and verdict.subject in without)
     ]
     ends = [subjects.nodes_of(verdict.subject) for _, verdict in failed]  # two of a link; else a node, a scale or job
     accused = {nodes[0] for nodes in ends if len(nodes) == 1}.union(without)
@@ -97,12 +94,10 @@ def as_fault(place: Place, failed: Sequence[Failure], rotation: int) -> Fault:
 
 def observed(runs: Sequence[Judged]) -> list[Observation]:
     """Return `soak.KIND`: hours of parts for one fault at most, with 95 %, by all of these runs."""
-    counts = Counter(kind for kind, _ in faults(runs, []))
-    bounds = {kind: (KINDS[kind].counts, by / most_events(counts[kind])) for kind, by in hours(runs).items()}
-    return [
-        Observation(quantity=f"soak.{kind}", subject="job", value=by, unit=f"{part}-hours", evidence="all runs")
-        for kind, (part, by) in bounds.items()
-    ]
+    seen = Parsed()
+    for each in proven(hours(runs), (kind for kind, _ in faults(runs, [])), {}):
+        seen.saw(f"soak.{each.kind}", subjects.JOB, each.bound, f"{each.counts}-hours", "all runs")
+    return seen.observations
 
 
 def remarks(runs: Iterable[Judged], without: Collection[str]) -> set[str]:
@@ -111,7 +106,7 @@ def remarks(runs: Iterable[Judged], without: Collection[str]) -> set[str]:
         (f"{MARK[verdict.outcome]} {verdict.gate}", verdict.subject)
         for run in runs
         for verdict in run.verdicts.verdicts
-        if verdict.outcome is Outcome.WARN or (verdict.outcome is Outcome.INCOMPLETE and judge.stops(verdict))
+        if verdict.outcome is Outcome.WARN or (verdict.outcome is Outcome.INCOMPLETE and stops(verdict))
         if not set(without) & {*subjects.nodes_of(verdict.subject)}
     )
     return {f"{words} [{first_few(several, 3)}]" for words, several in places.items()}

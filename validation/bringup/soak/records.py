@@ -1,5 +1,7 @@
 """`soak.json`: what a soak ran, what it found, and what it proved so far. It is written again after every rotation."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -90,6 +92,16 @@ class Proven(Record):
         return max(0.0, (self.asked or 0.0) * most_events(self.faults) - self.hours)
 
 
+def proven(hours: Mapping[str, float], faults: Iterable[str], until: Mapping[str, float]) -> list[Proven]:
+    """Return what is known of each kind that was looked for, found or asked. faults: the kind of each."""
+    found = Counter(faults)
+    return [
+        Proven(kind=kind, counts=of.counts, hours=hours.get(kind, 0.0), faults=found[kind], asked=until.get(kind))
+        for kind, of in KINDS.items()
+        if hours.get(kind) or found[kind] or until.get(kind)
+    ]
+
+
 class Soak(Versioned):
     BY_EYE: ClassVar[bool] = True
 
@@ -99,8 +111,8 @@ class Soak(Versioned):
     profile: Name  # by name, or the path of its file
     site: Name | None
     phases: list[Name]
-    hours: NonNegative | None  # after which it ends
-    until: dict[Name, NonNegative]  # kind -> hours for one fault
+    hours: NonNegative | None = None  # after which it ends
+    until: dict[Name, NonNegative] = Field(default_factory=dict)  # kind -> hours for one fault
     began_at: Moment
     ended: str | None = None  # why; null: it goes on, or was interrupted
     not_real: list[Name] = Field(default_factory=list)  # GPU, NCCL, fabric: a placeholder was there
@@ -127,13 +139,6 @@ class Soak(Versioned):
         return [node for node in self.nodes if node not in out]
 
     @property
-    def in_words(self) -> str:
-        bounds = [f"{each.kind} {each.bound:.3g}" for each in self.proven if each.hours]
-        known = f", at most one in hours of {', '.join(bounds)}" if bounds else ""
-        rehearsed = f"; no {', '.join(self.not_real)} was seen" if self.not_real else ""
-        return f"{many(len(self.faults), 'fault')}{known}{rehearsed}"
-
-    @property
     def exit_code(self) -> int:
         """Return 1: a fault was found, 2: not all that was asked is known, or nothing of a kind, 0: else."""
         known = self.proven and all(each.hours > 0 and each.lacks == 0 for each in self.proven) and not self.suspected
@@ -143,4 +148,8 @@ class Soak(Versioned):
 def shown(folder: Path) -> tuple[str, list[str], str]:
     """Return what `bringup runs` shows of a soak: what it is, its nodes, and what was proven."""
     soak = read_record(folder / SOAK, Soak)
-    return f"soak, {many(len(soak.rotations), 'rotation')}", soak.nodes, soak.in_words
+    bounds = [f"{each.kind} {each.bound:.3g}" for each in soak.proven if each.hours]
+    known = f", at most one in hours of {', '.join(bounds)}" if bounds else ""
+    rehearsed = f"; no {', '.join(soak.not_real)} was seen" if soak.not_real else ""
+    found = f"{many(len(soak.faults), 'fault')}{known}{rehearsed}"
+    return f"soak, {many(len(soak.rotations), 'rotation')}", soak.nodes, found

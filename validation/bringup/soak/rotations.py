@@ -23,7 +23,7 @@ from bringup.run import open as opening
 from bringup.run import playbook
 from bringup.run.launch import stoppable
 from bringup.soak import counted, drift
-from bringup.soak.records import KINDS, Fault, Proven, Rotation, Soak, Without, kind_of
+from bringup.soak.records import KINDS, Fault, Rotation, Soak, Without, kind_of, proven
 
 SOAKS, RECORD, DOCUMENT = runs.SOAKS, runs.SOAK, "soak.md"
 REFERENCE = "run_1gpu"
@@ -160,14 +160,14 @@ class Soaking:
         remarks = counted.remarks(work.judged, [each.node for each in out])
         remarks |= {f"WARN {name} [{who}]: slower than in the first hour" for name, who in slower if who == drift.ALL}
         remarks |= {f"SLOW {name}: no fault, unless the next rotation says so again" for name in rotation.suspected}
-        gates = [verdict.gate for judged in work.judged for verdict in judged.verdicts.verdicts]
+        of_runs = ((judged, [verdict.gate for verdict in judged.verdicts.verdicts]) for judged in work.judged)
         self._save(
             rotations=[*soak.rotations, rotation],
             faults=[*soak.faults, *faults],
             without=[*soak.without, *out],
             speeds=speeds,
             remarks=soak.remarks | {words: soak.remarks.get(words, 0) + 1 for words in sorted(remarks)},
-            not_real=sorted({*soak.not_real, *(name for judged in work.judged for name in not_real(judged, gates))}),
+            not_real=sorted({*soak.not_real, *(name for run, gates in of_runs for name in not_real(run, gates))}),
         )
         for each in faults:
             self.console.print(f"{'FAULT':<10} {each.at} {each.place}: {each.kind}: {each.gate}: {plain(each.says)}")
@@ -178,21 +178,12 @@ class Soaking:
 
     def _save(self, **fields: object) -> None:
         soak = self.soak.model_copy(update=fields)
-        self.soak = soak.model_copy(update={"proven": proven(soak)})
+        hours = {kind: round(sum(each.hours.get(kind, 0.0) for each in soak.rotations), 6) for kind in KINDS}
+        known = proven(hours, (fault.kind for fault in soak.faults), soak.until)
+        self.soak = soak.model_copy(update={"proven": known})
         write_record(self.folder / RECORD, self.soak, replace=True)
         document = render("soak.md.j2", soak=self.soak, header=HEADER, rows=rows(self.soak))
         write_text(self.folder / DOCUMENT, document, replace=True)
-
-
-def proven(soak: Soak) -> list[Proven]:
-    made = []
-    for kind, of in KINDS.items():
-        hours = sum(rotation.hours.get(kind, 0.0) for rotation in soak.rotations)
-        faults = sum(fault.kind == kind for fault in soak.faults)
-        asked = soak.until.get(kind)
-        if hours or faults or asked:
-            made.append(Proven(kind=kind, counts=of.counts, hours=round(hours, 6), faults=faults, asked=asked))
-    return made
 
 
 HEADER = ("fault", "looked for", "found", "at most one in", "asked", "to go")
@@ -202,10 +193,9 @@ def rows(soak: Soak) -> list[list[str]]:
     """Write a row for each kind. to go: hours of soak, as it went so far."""
     made = []
     for each in soak.proven:
-        unit, asked, to_go = f"{each.counts}-hours", "", ""
-        if each.asked is not None:
-            asked, to_go = f"{each.asked:g}", "not known" if each.lacks else "known"
-        if each.lacks and each.hours:
-            to_go = f"about {each.lacks / each.hours * soak.seconds / 3600:.3g} h"
-        made.append([each.kind, f"{each.hours:.3g} {unit}", str(each.faults), f"{each.bound:.3g}", asked, to_go])
+        asked, to_go = ("", "") if each.asked is None else (f"{each.asked:g}", "known")
+        if each.lacks:
+            to_go = f"about {each.lacks / each.hours * soak.seconds / 3600:.3g} h" if each.hours else "not known"
+        hours = f"{each.hours:.3g} {each.counts}-hours"
+        made.append([each.kind, hours, str(each.faults), f"{each.bound:.3g}", asked, to_go])
     return made
