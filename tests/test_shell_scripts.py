@@ -112,9 +112,13 @@ def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_
 
 
 @pytest.mark.parametrize("script", ["nccl_scaling.sh", "nccl_run_with_monitoring.sh", "nccl_pairwise.sbatch"])
-def test_collectives_meet_at_the_node_of_rank_0(script):
+def test_collectives_meet_at_the_node_of_rank_0_and_ranks_follow_the_node_list(script):
+    """Slurm 26.05.5 with topology/tree: task 0 was on n1, MASTER_ADDR was n0, and all ranks waited for ten minutes."""
     text = (ROOT / "infrastructure-validation/scripts" / script).read_text()
-    assert text.count("MASTER_ADDR=") == text.count("MASTER_ADDR=$(rank0_of ") >= 1
+    meet = text.count("MASTER_ADDR=")
+    assert meet == text.count("MASTER_ADDR=$(rank0_of ") >= 1
+    in_order = r'MASTER_ADDR=\$\(rank0_of [^#]*? srun [^#]*?--ntasks-per-node="(\$\w+)" --distribution="plane=\1" '
+    assert len(re.findall(in_order, text)) == meet
 
 
 @for_each(*sorted((ROOT / "infrastructure-validation/scripts").glob("*.sh")), ids=lambda path: path.stem)

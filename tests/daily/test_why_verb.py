@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from bringup.cli import main
 from bringup.readers import jobs as answers
 from bringup.readers.known.signatures import SIGNATURES
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import program
 from test_why import RAISED
 
@@ -97,6 +98,33 @@ def test_the_accounting_says_on_which_node_a_rank_of_srun_ran(slurm, shown):
     screen = shown(0, "why", "7")
     assert "first cause rank 4: ValueError: 3 columns" in screen
     assert "srun --label" in screen
+
+
+@case_for_each(
+    (26, "tree", "", False),
+    (26, "block", "", False),
+    (26, "flat", "", True),
+    (26, "tree", ",CR_NO_DIST_TOPO_BLOCK", True),
+    (24, "tree", "", True),
+)
+def test_tasks_that_slurm_numbers_along_its_topology_are_at_no_node_of_the_list(
+    slurm, shown, year, plugin, option, is_known
+):
+    """Slurm 26.05.5 on n[0-3] with the switches n1,n3 and n0,n2: task 0 ran on n1, and `why` would have named n0."""
+    config = [
+        f"SLURM_VERSION = {year}.05.5",
+        f"TopologyPlugin = topology/{plugin}",
+        f"SelectTypeParameters = CR_CORE{option}",
+    ]
+    put(
+        slurm,
+        "scontrol",
+        f"case \"$*\" in *job*) cat {slurm}/shown;; *config) printf '%s\\n' {shlex.join(config)};; esac",
+    )
+    put(slurm, "sacct", STEPS)
+    (slurm / "job.log").write_text("[rank4]: Traceback (most recent call last):\n[rank4]: ValueError: 3 columns\n")
+    screen = shown(0, "why", "7")
+    assert f"first cause rank 4{' on n1' * is_known}: ValueError: 3 columns" in screen
 
 
 def put(slurm: Path, name: str, script: str) -> None:

@@ -22,6 +22,7 @@ SEPARATOR = "\x1f"  # free text may hold every printable delimiter
 ENDED = frozenset(
     ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"]
 )
+_VERSION = re.compile(r"^SLURM_VERSION\s*=\s*(\d+)\.(\d+)", re.MULTILINE)
 _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 # SlurmctldHost[1] is a second controller; its address may follow in brackets
 _CONTROLLER = re.compile(r"^(?:SlurmctldHost(?:\[\d+\])?|ControlMachine)\s*=\s*([^\s(]+)", re.MULTILINE)
@@ -108,6 +109,16 @@ def cluster() -> SlurmCluster:
     text = ask("scontrol", "show", "config")
     name = _CLUSTER.search(text)
     return SlurmCluster(None if name is None else name[1], ",".join(_CONTROLLER.findall(text)) or None)
+
+
+def tasks_follow_topology() -> bool:
+    """Say whether a step's tasks are numbered along switches or blocks, and not along the node list: where Slurm has a
+    topology, from 26.05 on, unless the site turned it off (its CHANGELOG/slurm-26.05.md). Raises SlurmError."""
+    text = ask("scontrol", "show", "config")
+    version = _VERSION.search(text)
+    is_flat = re.search(r"^TopologyPlugin\s*=\s*topology/(?!default|flat|none)", text, re.MULTILINE) is None
+    is_old = version is None or (int(version[1]), int(version[2])) < (26, 5)
+    return not (is_old or is_flat or "CR_NO_DIST_TOPO_BLOCK" in text)
 
 
 def this_cluster() -> SlurmCluster:

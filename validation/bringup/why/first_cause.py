@@ -71,9 +71,10 @@ class Job:
     is_alone: bool = False  # it had its nodes, or all of their GPUs, for itself
     gpus: int = 0
     steps: Sequence[Step] = ()  # that srun started; none: the accounting does not say it
+    is_in_order: bool = True  # tasks are numbered along the node list
 
     def places(self, log: JobLog) -> Places:
-        return Places(self.nodes, self.tasks, self.steps, log)
+        return Places(self.nodes, self.tasks, self.steps, log, self.is_in_order)
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,7 @@ def _job(number: str, not_seen: list[str]) -> Job:
         _is_exclusive(fields),
         answers.gpus_of_job(fields.get("AllocTRES") or of("TRES", "AllocTRES")),
         _steps(name, _count(of_a_node)) if accounted and len(nodes) > 1 else [],
+        len(nodes) < 2 or _is_in_order(),
     )
 
 
@@ -165,6 +166,14 @@ def _count(text: str) -> int:
 def _is_exclusive(fields: Mapping[str, str]) -> bool:
     """From Slurm 26.05 on every job has OverSubscribe=NO, and another field says it."""
     return fields["Exclusive"] == "NODE" if "Exclusive" in fields else fields.get("OverSubscribe") == "NO"
+
+
+def _is_in_order() -> bool:
+    """Say whether tasks are numbered along the node list; without an answer their places come from the logs alone."""
+    try:
+        return not slurm.tasks_follow_topology()
+    except SlurmError:
+        return False
 
 
 def _steps(job: str, of_a_node: int) -> list[Step]:

@@ -43,6 +43,7 @@ class Places:
     tasks: int  # of the job; 0: not known
     steps: Sequence[Step]
     log: JobLog
+    is_in_order: bool = True  # tasks are numbered along the node list
 
     def of_rank(self, rank: int) -> str:
         """Return the node of a rank. Empty: not known."""
@@ -87,6 +88,8 @@ class Places:
 
     def _by_layout(self, task: int) -> set[str]:
         """Several names, or an empty one: not known."""
+        if not self.is_in_order:
+            return set()
         labels = [*self.log.tasks.values(), *(end.task for end in self.log.ended if end.task is not None)]
         if not self.steps and self.tasks == len(self.nodes) > max([task, *labels]):
             return {self.nodes[task]}  # one task on each node: every layout is the same
