@@ -94,11 +94,11 @@ class Proven(Record):
 
 def proven(hours: Mapping[str, float], faults: Iterable[str], until: Mapping[str, float]) -> list[Proven]:
     """Return what is known of each kind that was looked for, found or asked. faults: the kind of each."""
-    found = Counter(faults)
+    faults_of = Counter(faults)
     return [
-        Proven(kind=kind, counts=of.counts, hours=hours.get(kind, 0.0), faults=found[kind], asked=until.get(kind))
+        Proven(kind=kind, counts=of.counts, hours=hours.get(kind, 0.0), faults=faults_of[kind], asked=until.get(kind))
         for kind, of in KINDS.items()
-        if hours.get(kind) or found[kind] or until.get(kind)
+        if hours.get(kind) or faults_of[kind] or until.get(kind)
     ]
 
 
@@ -151,5 +151,5 @@ def shown(folder: Path) -> tuple[str, list[str], str]:
     bounds = [f"{each.kind} {each.bound:.3g}" for each in soak.proven if each.hours]
     known = f", at most one in hours of {', '.join(bounds)}" if bounds else ""
     rehearsed = f"; no {', '.join(soak.not_real)} was seen" if soak.not_real else ""
-    found = f"{many(len(soak.faults), 'fault')}{known}{rehearsed}"
-    return f"soak, {many(len(soak.rotations), 'rotation')}", soak.nodes, found
+    words = f"{many(len(soak.faults), 'fault')}{known}{rehearsed}"
+    return f"soak, {many(len(soak.rotations), 'rotation')}", soak.nodes, words
