@@ -296,6 +296,7 @@ def test_a_healthy_node_has_nothing_left_and_where_proc_hides_the_others_nothing
     ((*LEFT[:6], 1_400_000_123, *LEFT[7:]), "processes", 1),  # of a directory service
     ((*LEFT[:5], 31, *LEFT[6:]), "processes", 0),  # younger than this program
     ((*LEFT[:8], "/slurm/uid_2000/job_8/step_0"), "processes", 0),  # in another job
+    ((*LEFT[:8], "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0"), "processes", 0),  # of Slurm 26.05
     (("train", "D", 1, 0, 0, 9, 0, "200", "/"), "blocked", 1),
     (("train", "Z", 1, 0, 0, 9, 2000, "200", ""), "zombies", 2),
 )

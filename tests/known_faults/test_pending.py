@@ -52,6 +52,9 @@ def test_scontrol_writes_blanks_as_underscores():
 
 @for_each(
     ("Resources", "busy"),
+    ("No_suitable_topology_unit_found", "not together in one switch or block"),  # 26.05.5; squeue writes blanks
+    ("No suitable topology unit found for segment", "--segment"),
+    ("MaxGRESRunMinsPerUser", "all the minutes"),
     ("Priority", "higher priority"),
     ("Dependency", "end of another job"),
     ("BeginTime", "may not begin yet"),
