@@ -13,6 +13,7 @@ from bringup.readers import jobs as answers
 from bringup.readers.known.signatures import SIGNATURES
 from loops import case_for_each, for_each
 from programs import program
+from runs_for_tests import FIXTURES
 from test_why import RAISED
 
 SHOWN = """\
@@ -86,7 +87,8 @@ def test_a_job_of_bringup_is_read_where_its_script_keeps_its_log_and_a_late_one_
 
 STEPS = """case "$*" in
 *allocations*) echo "JobID|User|State"; echo "7|ann|FAILED";;
-*) echo "JobID|NTasks|Layout|NodeList"; printf "%s\\n" "7|||n[0-1]" "7.batch|1|Unknown|n0" "7.0|8|Block|n[0-1]";;
+*) echo "JobID|State|NTasks|Layout|NodeList"; echo "7|FAILED|||n[0-1]"
+   printf "%s\\n" "7.batch|FAILED|1|Unknown|n0" "7.0|FAILED|8|Block|n[0-1]";;
 esac"""
 
 
@@ -125,6 +127,40 @@ def test_tasks_that_slurm_numbers_along_its_topology_are_at_no_node_of_the_list(
     (slurm / "job.log").write_text("[rank4]: Traceback (most recent call last):\n[rank4]: ValueError: 3 columns\n")
     screen = shown(0, "why", "7")
     assert f"first cause rank 4{' on n1' * is_known}: ValueError: 3 columns" in screen
+
+
+REAL = FIXTURES / "slurm"
+
+
+def test_of_a_job_that_slurmctld_has_forgotten_the_accounting_knows_the_log(slurm, shown):
+    """After five minutes `why` looked for slurm-355006.out, and found nothing: real answers of slurmdbd 26.05.5."""
+    table = (REAL / "sacct-26.05-job.txt").read_text().replace("/home/ann", str(slurm))
+    (slurm / "table").write_text(table)
+    put(slurm, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    put(slurm, "sacct", f'case "$*" in *expand-patterns*) cat {slurm}/table;; esac')
+    (slurm / "err-a b-355006.txt").write_text("Traceback (most recent call last):\nValueError: 3 columns\n")
+    screen = shown(0, "why", "355006")
+    assert re.search(r"first cause .*ValueError: 3 columns", screen)
+    assert "err-a b-355006.txt:2" in " ".join(screen.split())
+    old = "JobID|JobIDRaw|User|Partition|State|ExitCode|NodeList|Start|End|AllocTRES|WorkDir"
+    refuse = "echo 'sacct: unrecognized option: --expand-patterns' >&2; exit 1"
+    put(
+        slurm,
+        "sacct",
+        f"case \"$*\" in *expand*) {refuse};; *) echo '{old}'; echo '7|7|ann|main|FAILED|3:0|n0||||{slurm}';; esac",
+    )
+    (slurm / "slurm-7.out").write_text("Traceback (most recent call last):\nValueError: 4 columns\n")
+    assert "ValueError: 4 columns" in shown(0, "why", "7")
+
+
+def test_a_step_that_ran_out_of_memory_is_the_cause_although_slurm_says_that_its_job_failed(slurm, shown):
+    job = (REAL / "sacct-26.05-job.txt").read_text().replace("355006", "355003").replace("3:0", "1:0")
+    (slurm / "table").write_text(job)
+    put(slurm, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    put(slurm, "sacct", f'case "$*" in *allocations*) cat {slurm}/table;; *) cat {REAL}/sacct-26.05-steps.txt;; esac')
+    screen = shown(0, "why", "355003")
+    assert re.search(r"first cause n0: .*memory", " ".join(screen.split()))
+    assert "raise --mem" in screen
 
 
 def put(slurm: Path, name: str, script: str) -> None:

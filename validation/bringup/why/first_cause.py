@@ -176,6 +176,9 @@ def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Caus
         return Cause("cancelled", f"it was cancelled{f' by {job.by}' if job.by else '; by whom, the accounting knows'}")
     if job.state == "DEADLINE":
         return Cause("deadline", "its deadline (--deadline) passed before it ended", evidence=_STATE)
+    for step in (step for step in job.steps if step.state == "OUT_OF_MEMORY"):  # of the job itself, Slurm says FAILED
+        node = step.nodes[0] if len(step.nodes) == 1 else ""
+        return replace(_by_slurm("slurm.out-of-memory", unusual), node=node, evidence="Slurm's state of a step")
     exits, killed = ([cause for cause in causes if cause.kind == kind] for kind in _WEAK)
     lost = [*_store([*victims, *causes]), *(cause for cause in victims if cause.kind not in _BESIDE)]
     if later := [*killed, *lost, *consequences, *caught[-1:], *exits]:

@@ -110,12 +110,12 @@ def _job(number: str, not_seen: list[str]) -> Job:
     except SlurmError as error:
         not_seen.append(f"scontrol show job: {error}")
     try:
-        rows = answers.accounted(slurm.accounted(number, answers.OF_A_JOB, "--allocations", timeout_s=ACCOUNTING_S))
+        rows = answers.accounted(_accounting(number))
         accounted = _only(answers.job_name(fields) or number, rows, [row["JobID"] for row in rows])
         if not accounted:
             not_seen.append("sacct: the accounting does not know it")
     except SlurmError as error:
-        not_seen.append(f"sacct: {error}: who cancelled it, and jobs that slurmctld forgot, are not known")
+        not_seen.append(f"{error}: who cancelled it, and jobs that slurmctld forgot, are not known")
     if not fields and not accounted:
         raise SlurmError(
             f"job {number} is not known: slurmctld forgets a job some minutes after its end, and the accounting has no "
@@ -129,8 +129,8 @@ def _job(number: str, not_seen: list[str]) -> Job:
     raw = of("JobId", "JobIDRaw") or number
     state, _, by = accounted.get("State", "").partition(" by ")
     nodes, user = _named(of("NodeList", "NodeList")), fields.get("UserId", "").partition("(")[0]
-    logs = [fields.get("StdErr", ""), fields.get("StdOut", "")]
-    if not fields:  # the accounting keeps no path of them before 24.05
+    logs = [of("StdErr", "StdErr"), of("StdOut", "StdOut")]
+    if not fields and not any(logs):  # as sbatch names it
         logs = [f"{accounted.get('WorkDir', '')}/slurm-{name if '_' in name else raw}.out"]
     array, _, task = name.partition("_")
     of_a_path = (raw, array if task else raw, task, fields.get("JobName", ""), next(iter(nodes), ""), user)
@@ -153,9 +153,20 @@ def _job(number: str, not_seen: list[str]) -> Job:
         of("Partition", "Partition"),
         _is_exclusive(fields),
         answers.gpus_of_job(fields.get("AllocTRES") or of("TRES", "AllocTRES")),
-        _steps(name, _count(of_a_node)) if accounted and len(nodes) > 1 else [],
+        _steps(name, _count(of_a_node)) if accounted else [],
         len(nodes) < 2 or _is_in_order(),
     )
+
+
+def _accounting(number: str) -> str:
+    """Ask for its row, with the paths of its logs where the accounting keeps them. Raises SlurmError."""
+    columns = [*answers.OF_A_JOB[:-1], *answers.OF_LOGS, answers.OF_A_JOB[-1]]
+    try:
+        return slurm.accounted(number, columns, "--allocations", "--expand-patterns", timeout_s=ACCOUNTING_S)
+    except SlurmError as error:
+        if not re.search("[Ii]nvalid field|[Uu]nrecognized option", str(error)):
+            raise
+    return slurm.accounted(number, answers.OF_A_JOB, "--allocations", timeout_s=ACCOUNTING_S)
 
 
 def _count(text: str) -> int:
@@ -184,7 +195,7 @@ def _steps(job: str, of_a_node: int) -> list[Step]:
         return []
     rows = [row for row in answers.accounted(table) if row["JobID"].startswith(f"{job}.")]
     return [
-        Step(_named(row["NodeList"]), _count(row["NTasks"]), row["Layout"], of_a_node)
+        Step(_named(row["NodeList"]), _count(row["NTasks"]), row["Layout"], of_a_node, row["State"])
         for row in rows
         if row["JobID"].rpartition(".")[2].isdecimal()  # not the batch script, nor what Slurm itself starts
     ]

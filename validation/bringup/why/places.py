@@ -21,6 +21,7 @@ class Step:
     tasks: int
     layout: str  # Block, Cyclic, BCyclic (block over nodes, cyclic over sockets), Plane, ...
     of_a_node: int = 0  # tasks, as the job requested; 0: it did not, and free cores decide how many each node gets
+    state: str = ""  # how it ended
 
     def node_of(self, task: int) -> str:
         """Return the node of a task. Empty: not known."""
