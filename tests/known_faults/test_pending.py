@@ -55,6 +55,11 @@ def test_scontrol_writes_blanks_as_underscores():
     ("No_suitable_topology_unit_found", "not together in one switch or block"),  # 26.05.5; squeue writes blanks
     ("No suitable topology unit found for segment", "--segment"),
     ("MaxGRESRunMinsPerUser", "all the minutes"),
+    ("Job's QOS not permitted to use this partition (main allows high not normal)", "does not admit"),  # 26.05.5
+    ("uid 1000 not in group permitted to use this partition (gpu). groups allowed: hpc", "does not admit"),
+    ("Job is at or exceeds QOS q's group wall limit of 5 with 6", "time of its group"),
+    ("Job is at or exceeds QOS q's max TRES(cpu) minutes of 1 with 2", "more than one job may have"),
+    ("job requeued in held state", "is held"),
     ("Priority", "higher priority"),
     ("Dependency", "end of another job"),
     ("BeginTime", "may not begin yet"),
