@@ -16,7 +16,7 @@ SHM = "/dev/shm"  # noqa: S108  # what stays there is the question
 FIRST_UID = 1000  # of people: login.defs(5), UID_MIN
 NO_PERSON = (range(61184, 65520), range(65534, 65536), range(2**32 - 2, 2**32))  # systemd.io/UIDS-GIDS: made up, nobody
 MPS = "nvidia-cuda-mps"  # as the kernel cuts the names of its programs
-IN_JOB = re.compile(r"/(?:job_\d+|slurmstepd\.scope/s[0-9A-Z]{13})(?:/|$)", re.MULTILINE)  # 26.05 with cgroup v2: its SLUID
+IN_JOB = re.compile(r"/(?:job_\d+|slurmstepd\.scope/s[0-9A-Z]{13})(?:/|$)", re.MULTILINE)  # or its SLUID: 26.05
 OF_A_SERVICE = re.compile(
     r"/(?!slurmd)[^/]+\.service(?:/|$)|/user@\d+|docker|containerd|kubepods|libpod|crio|machine\.slice"
 )
