@@ -173,7 +173,8 @@ def _claim(claim: Claim, runs: _Runs, not_run: _Names, drills: Sequence[object],
     judged_gates = {gate for _, by_gate in of_runs for gate in by_gate}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
-    open_ends = [f"not asked: {', '.join(dict.fromkeys(map(title, unasked)))}"] * bool(unasked) + not_on
+    of_unasked = dict.fromkeys(GATES[name].proves if name in GATES else title(name) for name in unasked)
+    open_ends = [f"not asked: {'; '.join(of_unasked)}"] * bool(unasked) + not_on
     own, without_limit = _own_numbers(of_runs), of_outcome[Outcome.NO_LIMIT]
     if open_ends or without_limit or own:
         plain = plain.model_copy(update={"is_without_limit": not open_ends})
@@ -338,7 +339,7 @@ def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
     but = f"; not on {', '.join(not_on)} (excluded)" if not_on else ""
     reservations = [f"not proven: {stand_ins_of(held)}{but}"] if held else []
     partly = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.PARTLY)
-    reservations += [f"partly: {why}: {_several(says)}" for why, says in partly.items()]
+    reservations += [f"partly: {_several(says)} ({why})" for why, says in partly.items()]
     if mark is not Mark.NOT_ASKED:
         by_reason = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.NOT_ASKED)
         if left := by_reason.pop(NOT_RUN, []):
