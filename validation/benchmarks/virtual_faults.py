@@ -39,6 +39,7 @@ PAGE = REPOSITORY / "docs/results/virtual.md"
 BELOW = "<!-- made by validation/benchmarks/virtual_faults.py -->\n"
 SCRIPTS = {
     "discovery": "sbatch --wait --nodes={nodes} infrastructure-validation/scripts/discover-environment.sbatch",
+    "nccl_pairwise": "sbatch --wait --nodes={nodes} infrastructure-validation/scripts/nccl_pairwise.sbatch",
     "smoke": "bash infrastructure-validation/scripts/smoke_test.sh",
 }
 ROUND_S, JOB_S, USABLE_S = 1500, 600, 600  # what a round, a job with its fault, and mending the nodes may take
@@ -174,8 +175,8 @@ def of_program(fault: Mapping[str, str]) -> Lines:
     """Make the fault and ask a program on its node, which has to answer."""
     on(fault["node"], fault.get("before", ""), most=0)
     on(fault["node"], fault.get("make", ""), most=0)
-    said = on(fault["node"], fault["ask"], most=255)
-    return {f"{fault['says']} {fault['node']}": said.strip()[-600:]}
+    answer = on(fault["node"], fault["ask"], most=255)
+    return {f"{fault['says']} {fault['node']}": answer.strip()[-600:]}
 
 
 def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
@@ -189,6 +190,7 @@ def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
 def play(name: str, entry: Mapping[str, Any], nodes: Sequence[str], kept: dict[str, Any]) -> None:
     """Make the faults of a round, ask, undo them, and keep what was said."""
     kind = entry["asks"]
+    kept["faults"] = {fault: old for fault, old in kept.get("faults", {}).items() if old["round"] != name}
     if kind in ("why", "program"):
         for fault in entry["faults"]:
             begun = time.monotonic()
@@ -249,7 +251,7 @@ def _keep(
 ) -> None:
     minutes = round((time.monotonic() - begun) / 60, 1)
     entry = {"round": name, "mark": mark, "by": own, "words": words, "minutes": minutes, "false": false}
-    kept.setdefault("faults", {})[fault["fault"]] = entry
+    kept["faults"][fault["fault"]] = entry
     print(f"{mark:<9} {fault['fault']}: {'; '.join(own) or words.get('', '-')} ({minutes} min)")
     print(*(f"  false alarm: {key}: {words[key]}\n" for key in false), sep="", end="", flush=True)
 
@@ -301,6 +303,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() and (arguments.rounds or arguments.write) else {}
+    kept.setdefault("faults", {})
     if arguments.write:
         write(kept)
         return exit_code(kept)
@@ -318,9 +321,8 @@ def main() -> int:
             play(name, table[name], nodes, kept)
         except (subprocess.SubprocessError, ValueError, OSError) as error:
             print(f"no answer {name}: {error}", flush=True)
-            known = kept.setdefault("faults", {})
             for fault in table[name]["faults"]:
-                if known.get(fault["fault"], {}).get("round") != name:
+                if kept["faults"].get(fault["fault"], {}).get("round") != name:
                     _keep(kept, name, fault, "no answer", [], {"": str(error)}, time.monotonic(), [])
         if not arguments.rounds:
             kept["minutes"] = (time.monotonic() - begun) / 60
