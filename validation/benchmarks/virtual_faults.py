@@ -176,7 +176,7 @@ def of_program(fault: Mapping[str, str]) -> Lines:
     on(fault["node"], fault.get("before", ""), most=0)
     on(fault["node"], fault.get("make", ""), most=0)
     answer = on(fault["node"], fault["ask"], most=255)
-    return {f"{fault['says']} {fault['node']}": answer.strip()[-600:]}
+    return {f"{fault['says']} {fault['node']}": answer.strip()[-1500:]}
 
 
 def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
