@@ -43,7 +43,7 @@ SCRIPTS = {
     "smoke": "bash infrastructure-validation/scripts/smoke_test.sh",
 }
 ROUND_S, JOB_S, USABLE_S = 1500, 600, 600  # what a round, a job with its fault, and mending the nodes may take
-ASK = {"FAIL", "WARN"}  # outcomes that a healthy cluster may not have, but where the table says that they are right
+ASK = {"fail", "warn"}  # outcomes that a healthy cluster may not have, but where the table says that they are right
 Lines = dict[str, str]
 """`gate subject` -> what was said."""
 
