@@ -236,7 +236,7 @@ def play(name: str, entry: Mapping[str, Any], nodes: Sequence[str], kept: dict[s
 
 
 def name_of_healthy(entry: Mapping[str, Any]) -> str:
-    return f"{entry['asks']} {entry.get('parts', '')}".strip()
+    return ' '.join([entry['asks'], *sorted(entry.get('parts', '').split())])
 
 
 def _keep(
