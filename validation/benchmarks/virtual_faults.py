@@ -184,7 +184,7 @@ def judged(fault: Mapping[str, str], new: Lines) -> tuple[str, list[str]]:
     if not fault["finds"]:
         return "quiet", []
     own = [key for key, words in new.items() if re.search(fault["finds"], f"{key} {words}")]
-    return ("found" if own else "missed"), own
+    return ("missed" if not own else "quiet" if fault.get("harmless") else "found"), own
 
 
 def play(name: str, entry: Mapping[str, Any], nodes: Sequence[str], kept: dict[str, Any]) -> None:
@@ -236,7 +236,7 @@ def play(name: str, entry: Mapping[str, Any], nodes: Sequence[str], kept: dict[s
 
 
 def name_of_healthy(entry: Mapping[str, Any]) -> str:
-    return ' '.join([entry['asks'], *sorted(entry.get('parts', '').split())])
+    return " ".join([entry["asks"], *sorted(entry.get("parts", "").split())])
 
 
 def _keep(
