@@ -281,12 +281,18 @@ def exit_code(kept: Mapping[str, Any]) -> int:
 
 def page(kept: Mapping[str, Any]) -> str:
     rows = [f"`make test-virtual`: {summary(kept)}.", "", "| fault | found by, on | minutes |", "|---|---|---|"]
+    quiet = [
+        fault for fault, entry in kept.get("faults", {}).items() if entry["mark"] == "quiet" and not entry["false"]
+    ]
     for fault, entry in kept.get("faults", {}).items():
+        if fault in quiet:
+            continue
         checks = ", ".join(dict.fromkeys(f"`{key.split()[0]}`" for key in entry["by"]))
         of = ", ".join(dict.fromkeys(key.split()[-1] for key in entry["by"]))
         mark = f"{checks} {of}" if entry["mark"] == "found" else f"**{entry['mark']}** {checks}".strip()
         mark = "; ".join([mark, *(f"false alarm: {key}" for key in entry["false"])])
         rows.append(f"| {fault} | {mark} | {entry['minutes']:g} |")
+    rows += ["", f"Nothing had to be said, and nothing was: {'; '.join(quiet)}."] if quiet else []
     return "\n".join(rows) + "\n"
 
 
