@@ -86,7 +86,8 @@ test-all: setup ## everything: all seeds, all recordings, all tests with local c
 	@$(MAKE) --no-print-directory live-health
 
 test-virtual: venv ## faults that need kernels of their own, on virtual nodes under QEMU; an hour and more (local-cluster/virtual/README.md)
-	@trap '$(CLUSTER) down' EXIT; $(CLUSTER) up --virtual --nodes $(NODES) && $(PY) validation/benchmarks/virtual_faults.py
+	@trap '$(CLUSTER) down' EXIT; trap 'exit 130' INT TERM HUP; $(CLUSTER) up --virtual --nodes $(NODES) || exit 2; \
+	  $(PY) validation/benchmarks/virtual_faults.py
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	$(VENV)/bin/bringup drill

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from bringup.kernel.errors import RunError
 from bringup.kernel.plan.phases import PHASES
+from bringup.run import open as opening
 from bringup.run import site_file as sites
 from bringup.run.before.host import environment
 from bringup.run.open import refuse_without_torch
@@ -112,13 +113,19 @@ def without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_torch_a_phase_that_needs_it_is_refused_in_one_line_before_it_is_opened(monkeypatch):
     without("torch", monkeypatch)
+    monkeypatch.setattr(opening, "_DRIVER", Path("/nothing"))
     for stem, phase in PHASES.items():
-        if stem in ("discovery", "smoke"):
+        if stem in ("discovery", "smoke", "nccl_pairwise"):
             refuse_without_torch(phase, None)
         else:
             with pytest.raises(RunError, match=r"torch is not installed in .+: make venv$"):
                 refuse_without_torch(phase, None)
         refuse_without_torch(phase, AtSite(sites.parse(SITE, "lab"), Path("lab.yaml")))  # the image has it
+    monkeypatch.setenv("BRINGUP_PAIR_ENGINE", "collectives")
+    assert opening.lacks_torch(PHASES["nccl_pairwise"], None), "pairs over TCP need none, NCCL does"
+    monkeypatch.delenv("BRINGUP_PAIR_ENGINE")
+    monkeypatch.setattr(opening, "_DRIVER", Path("/proc/version"))
+    assert opening.lacks_torch(PHASES["nccl_pairwise"], None)
 
 
 def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path):

@@ -31,7 +31,9 @@ RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
 RDMA += ("port_xmit_wait", "port_xmit_discards")  # without credits of the other side, and thrown away: not judged
 PACKETS = ("port_xmit_packets", "port_rcv_packets")
 INSTEAD = {"tx_pkts": PACKETS[0], "rx_pkts": PACKETS[1]}  # an older bnxt_re has no folder counters
-# of a port, what it sent again and why, and what failed: hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
+INSTEAD.update(sent_pkts=PACKETS[0], rcvd_pkts=PACKETS[1])  # nor has rxe
+# of a port, what it sent again and why, and what failed: hw/mlx5/counters.c, hw/bnxt_re/hw_counters.c and
+# sw/rxe/rxe_hw_counters.c of Linux
 HARDWARE = (
     "packet_seq_err",
     "local_ack_timeout_err",
@@ -44,6 +46,7 @@ HARDWARE = (
     "req_cqe_error",
     "resp_cqe_error",
     "roce_slow_restart_cnps",
+    "completer_retry_err",
 )
 # of a port over Ethernet: packets that a switch marked, and answers to marks, which slow the sender; packets for which
 # no buffer was posted. Names of mlx5/counters.c; bnxt_re/hw_counters.c took them over, and had the second ones before
@@ -149,6 +152,7 @@ def of_rdma(counters):
 
 def of_roce(counters):
     ports = ports_over_ethernet(HCAS) if HCAS.is_dir() else []
+    ports = [port for port in ports if (port.parent.parent / "device").exists()]  # in software there is no PFC and ECN
     counters.saw("roce_ports", len(ports))
     for port in ports:
         device, path = f"{port.parent.parent.name}:{port.name}", interface(port)

@@ -264,6 +264,21 @@ def test_the_probe_reads_ports_and_what_tcp_sent_again(node, monkeypatch):
     assert counted()["rdma_ports", "n0"] == 0
 
 
+def test_a_port_in_software_counts_under_names_of_its_own_and_no_switch_marks_or_pauses_it(node, monkeypatch):
+    """Soft-RoCE of two machines under QEMU: five checks were incomplete."""
+    soft = {"hw_counters/sent_pkts": "142142", "hw_counters/completer_retry_err": "679", "link_layer": "Ethernet"}
+    tree(node, {f"soft/rxe0/ports/1/{name}": text for name, text in soft.items()})
+    monkeypatch.setattr(probe, "HCAS", node / "soft")
+    seen = counted(probe.of_rdma, probe.of_roce)
+    port = "n0/rxe0:1"
+    assert (seen["port_xmit_packets", port], seen["completer_retry_err", port]) == (142142, 679)
+    assert seen["roce_ports", "n0"] == 0
+    facts = both(port, port_xmit_packets=142142, completer_retry_err=679) + rose("n0", roce_ports=(0, 0))
+    by_gate = judged(facts, "nccl_scaling", TWO)
+    check(by_gate["load.rdma_sent_again n0"], WARN, "679 of 142142 on rxe0:1")
+    check(by_gate["load.roce.paused n0"], PASS, "it has no such device")
+
+
 def test_what_all_cpus_of_a_package_show_is_counted_once(node, monkeypatch):
     monkeypatch.setattr(probe, "CPUS", node)
     assert counted(probe.of_cpus) == {}

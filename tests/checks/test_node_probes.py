@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from loops import for_each
 from machine import machine
 from probing import answers_of
 from programs import free_port, tree
-from runs_for_tests import PASS, WARN, add_derived, discovery, parsed_of, values
+from runs_for_tests import OPEN, PASS, WARN, add_derived, discovery, judged, parsed_of, values
 from showing import shows_failing
 
 
@@ -34,15 +35,17 @@ def in_words(question, quantity: str) -> str:
 # ---- clock
 
 
-def test_two_clocks_of_one_machine_agree_within_the_uncertainty():
+def test_two_clocks_of_one_machine_agree_within_the_uncertainty_and_no_packet_is_late_or_lost():
     port = free_port()
-    asked: list[int] = []
+    asked: list[list[clock.Way]] = []
     serving = threading.Thread(target=lambda: asked.append(clock.serve(port, 1)))
     serving.start()
-    offset, uncertainty = clock.measure("127.0.0.1", port)
+    offset, uncertainty, way = clock.measure("127.0.0.1", port)
     serving.join()
-    assert asked == [1]
     assert abs(offset) <= uncertainty + 1e-5  # the clock is read a moment before and after its counter
+    assert [each.lost for each in (way, *asked[0])] == [0, 0]
+    assert all(0 < each.trip_s < 0.002 for each in (way, *asked[0])), "as the kernel saw it"
+    assert re.fullmatch(r"of \d{2,3} questions to 127.0.0.1 0 were sent again, and of its answers 0", way.words)
 
 
 def test_a_reply_that_was_held_up_on_its_way_is_not_the_one_that_counts():
@@ -51,18 +54,52 @@ def test_a_reply_that_was_held_up_on_its_way_is_not_the_one_that_counts():
     def answer_the_first_one_late(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection:
-            for question in range(clock.SAMPLES):
-                connection.recv(1)
-                time.sleep(0.2 if question == 0 else 0)
-                connection.sendall(clock.TIME.pack(time.time()))
+            time.sleep(0.2)
+            while connection.recv(1):
+                connection.sendall(clock.TIME.pack(time.time(), 3))
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         busy = threading.Thread(target=answer_the_first_one_late, args=(server,))
         busy.start()
-        offset, uncertainty = clock.measure(*server.getsockname())
+        offset, uncertainty, way = clock.measure(*server.getsockname())
         busy.join()
     assert abs(offset) < 0.05
     assert uncertainty < 0.05
+    assert way.lost == 3
+    assert way.words.endswith("0 were sent again, and of its answers 3")
+
+
+LOSSY = """set -e
+ip link set lo up
+nft 'table inet t {{ chain lossy {{ type filter hook input priority 0; tcp {} 4711 numgen inc mod 40 == 0 drop; }}; }}'
+exec {} -c '
+import threading, clock
+threading.Thread(target=clock.serve, args=(4711, 1)).start()
+print(clock.measure("127.0.0.1", 4711)[2].words)'
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
+@for_each(("dport", r"to 127.0.0.1 [3-9] .* answers 0"), ("sport", r"to 127.0.0.1 0 .* answers [3-9]"))
+def test_a_lost_packet_is_counted_on_the_way_that_it_went(port, says):
+    script = LOSSY.format(port, sys.executable)
+    command = ["unshare", "--net", "bash", "-c", script]
+    done = subprocess.run(command, cwd=Path(clock.__file__).parent, capture_output=True, text=True, check=False)
+    assert re.search(says, done.stdout), done.stdout + done.stderr
+
+
+def test_a_kernel_that_says_less_of_a_connection_gives_its_mean_and_no_reports_of_what_came_twice():
+    old = bytes(68) + (250).to_bytes(4, sys.byteorder) + bytes(28) + (4).to_bytes(4, sys.byteorder)
+    connection = SimpleNamespace(getsockopt=lambda *_: old)
+    assert (clock.least_trip(connection), clock.sent_again(connection)) == (0.00025, 4)
+
+
+@shows_failing("discovery.network.round_trip", "discovery.network.lost")
+@for_each((0.004, 2, PASS), (0.0062, 9, WARN), (None, None, OPEN))
+def test_packets_that_are_late_or_lost_are_a_warning(trip, lost, outcome):
+    facts = [("discovery.network.round_trip", "n1", trip), ("discovery.network.lost", "n1", lost)]
+    by_gate = judged(facts)
+    assert [by_gate[f"{name} n1"].outcome for name, _, _ in facts] == [outcome] * 2
 
 
 def test_a_reference_that_is_not_there_or_that_nobody_asked_says_so_within_the_deadline(monkeypatch, capsys):
@@ -73,7 +110,7 @@ def test_a_reference_that_is_not_there_or_that_nobody_asked_says_so_within_the_d
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[0]["value"] is None
     assert "nothing was measured against 127.0.0.1" in lines[0]["why"]
-    assert lines[-1]["end"] == 2  # the last one is what the probe cost
+    assert lines[-1]["end"] == 4  # the last one is what the probe cost
     with pytest.raises(TimeoutError, match="none of 2"):
         clock.be_the_reference(free_port(), 2)
 

@@ -1,6 +1,7 @@
 """The health check: what it prints, how it ends, what it writes and what it leaves alone."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -168,6 +169,14 @@ def test_a_part_that_says_nothing_is_no_health(tmp_path: Path):
     health = install(tmp_path / "node", a_baseline(asked))
     health.says("10-gpus", fact("discovery.rdma.state", "4: ACTIVE", f"{NODE}/mlx5_0:1"))
     health.ended(2, "nothing was said of mlx5_1:1")
+
+
+def test_an_rdma_port_that_has_left_the_node_is_a_fault(tmp_path: Path):
+    """rxe0 was deleted on a virtual node: the check could not tell, as if nobody had looked."""
+    asked = GPUS.model_copy(update={"quantity": "discovery.rdma.state", "limit": "4: ACTIVE", "parts": ["gone_0:1"]})
+    health = install(tmp_path / "node", a_baseline(asked.model_copy(update={"check": "rdma"})))
+    shutil.copy(SLURM / "checks.d/50-rdma", health.folder / "checks.d")
+    health.ended(1, "absent, expected 4: ACTIVE")
 
 
 @case_for_each(

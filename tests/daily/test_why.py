@@ -185,6 +185,7 @@ def test_a_log_that_was_not_read_is_not_called_silent():
     ("TIMEOUT", "0:0", {}, "slurm.time-limit", ""),
     ("CANCELLED", "0:15", {}, "cancelled", ""),
     ("FAILED", "139:0", {}, "exit-code", ""),
+    ("FAILED", "0:53", {}, "slurm.output", ""),  # a job of root in a folder with root_squash: it said "ended with 181"
     ("COMPLETED", "0:0", {"n1": Node("IDLE+DRAIN", "Xid 79")}, "none", ""),
     ("RUNNING", "0:0", {}, "none", ""),
 )

@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
 import time
 from pathlib import Path
 
@@ -83,6 +85,33 @@ def test_a_job_of_bringup_is_read_where_its_script_keeps_its_log_and_a_late_one_
     # 17 min, but where this checkout ran a playbook on two nodes: then as it took there
     assert re.search(r"first cause it takes longer than this step should: 22 min, overdue since \d+ min\n", screen)
     assert "bringup why 7 --on-nodes" in screen
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+@for_each(
+    ("ro", "Read-only file system", "findmnt -T PATH"), ("full", "No space left on device", "df -h"), ("rw", "", "")
+)
+def test_a_silent_log_that_can_no_longer_be_written_is_said_and_it_is_not_written(slurm, shown, how, words, do):
+    """An export that became read-only also took the lines that said so."""
+    put(slurm, "sacct", "exit 1")
+    folder = slurm / how
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
+    try:
+        (folder / "job.log").write_text("step 1\n")
+        if how == "full":
+            (folder / "fill").write_bytes(bytes(15 * 4096))
+        subprocess.run(["mount", "-o", f"remount,{'ro' if how == 'ro' else 'rw'}", folder], check=True)
+        (slurm / "shown").write_text(SHOWN.format(log=folder / "job.log") + "   ExitCode=1:0\n")
+        before = (folder / "job.log").stat()
+        screen = " ".join(shown(0, "why", "7").split())
+        assert (folder / "job.log").stat().st_mtime_ns == before.st_mtime_ns
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    assert "its script ended with 1" in screen
+    assert ("cannot be written here now" in screen) is bool(words)
+    assert words in screen
+    assert do in screen
 
 
 STEPS = """case "$*" in

@@ -153,7 +153,9 @@ def name_facts(number: int) -> list[tuple[str, str, object, str]]:
 
 
 def clock_facts(node: str) -> list[tuple[str, str, object, str]]:
-    return [("discovery.clock.behind_reference", node, 0.0, "s"), ("discovery.clock.uncertainty", node, 0.00003, "s")]
+    seconds = {"clock.behind_reference": 0.0, "clock.uncertainty": 0.00003, "network.round_trip": 0.00005}
+    facts = [(f"discovery.{name}", node, value, "s") for name, value in seconds.items()]
+    return [*facts, ("discovery.network.lost", node, 0, "count")]
 
 
 def topology() -> str:

@@ -36,6 +36,7 @@ class Share(NamedTuple):
 
 
 _RDMA = "packet_seq_err local_ack_timeout_err implied_nak_seq_err roce_adp_retrans to_retransmits seq_err_naks_rcvd"
+_RDMA += " completer_retry_err"  # of rxe
 SHARES = (
     Share("load.tcp_sent_again", "tcp_segments", ("tcp_segments_again",), "tcp_segments_arrived_twice"),
     Share("load.rdma_sent_again", "port_xmit_packets", tuple(_RDMA.split()), devices=("rdma_ports",)),
@@ -251,7 +252,9 @@ def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> 
 
     sent, again, arrived = summed(share.sent), summed(*share.again), summed(share.arrived)
     value, why = None, _no_share(of_share, sent.keys(), again.keys())
-    if why is None and sent:
+    if not again and any(each.name in share.devices and each.after and each.after.value == 0 for each in of_share):
+        value, why = 0.0, "it has no such device"
+    elif why is None and sent:
         lost = {device: max(count - arrived.get(device, 0), 0) for device, count in again.items()}
         shares = {device: count / max(sent[device], LEAST_SENT) for device, count in lost.items()}
         worst = max(shares, key=lambda device: shares[device])
@@ -260,8 +263,6 @@ def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> 
             why += f", of which {min(arrived[worst], again[worst])} had arrived before"
         if uncounted:
             why += f"; {', '.join(uncounted)} does not count it"
-    elif not again and any(each.name in share.devices and each.after and each.after.value == 0 for each in of_share):
-        value, why = 0.0, "it has no such device"
     derived.saw(share.gate, node, value, "ratio", evidence, why or "this node lists no such counter")
 
 

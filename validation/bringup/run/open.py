@@ -24,6 +24,8 @@ from bringup.run import site as at_site
 from bringup.run.healthy_rest import VARIABLE, lacking
 from bringup.training import records as trained
 
+_DRIVER = Path("/proc/driver/nvidia/version")
+
 
 def _leaves(nodes: list[str]) -> dict[str, str] | None:
     """Node -> its leaf switch or block, as Slurm places jobs. None: it does not say."""
@@ -60,9 +62,12 @@ def default_name() -> str:
 
 
 def lacks_torch(phase: Phase, site: at_site.AtSite | None) -> bool:
-    """Say whether the phase needs torch and this environment has none. In a container torch is the image's."""
+    """Say whether the phase needs torch and this environment has none. In a container torch is the image's. Without a
+    GPU driver, pairs of nodes exchange over TCP (scripts/nccl_pairwise.sbatch)."""
     in_container = site is not None and site.site.container is not None
-    return phase.uses_torch and not in_container and importlib.util.find_spec("torch") is None
+    engine = os.environ.get("BRINGUP_PAIR_ENGINE") or ("" if _DRIVER.exists() else "tcp")
+    is_needed = phase.uses_torch and not (phase.stem == "nccl_pairwise" and engine == "tcp")
+    return is_needed and not in_container and importlib.util.find_spec("torch") is None
 
 
 def refuse_without_torch(phase: Phase, site: at_site.AtSite | None) -> None:

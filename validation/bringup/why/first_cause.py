@@ -23,6 +23,7 @@ from bringup.why.places import HOW_TO_LEARN, Places, Step
 
 class _Ends(Record):
     by_slurm: dict[str, str]  # state -> signature
+    by_code: dict[str, str]  # exit code -> signature
     in_short: dict[str, str]  # state -> words
     next: dict[str, str]  # kind of a cause -> what to do
 
@@ -158,7 +159,7 @@ def _reason(reason: str) -> str:
 
 
 def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Cause], unusual: dict[str, str]) -> Cause:
-    by_slurm = _ENDS.by_slurm.get(job.state)
+    by_slurm = _ENDS.by_slurm.get(job.state) or _ENDS.by_code.get(job.exit_code)
     if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
         return named or _by_slurm(by_slurm, unusual)

@@ -5,8 +5,10 @@ only then, it starts one small step on the job's nodes (infrastructure-validatio
 Each thing that could not be seen is a line of its own: absence is never health.
 """
 
+import errno
 import os
 import re
+import stat
 import sys
 import time
 from collections import Counter
@@ -53,6 +55,9 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
     quiet_s = min((time.time() - text.written for text in texts), default=0.0)
     answer = judged(job, texts, nodes, quiet_s=quiet_s, stall_s=stall_s)
     answer.not_seen[:0] = not_seen
+    if answer.cause.kind == "exit-code" and (closed := _closed(logs)):
+        words = f"{answer.cause.words}; {closed}: what the job said last may be lost"
+        answer.cause = replace(answer.cause, words=words, do=known.do if (known := signs.match(closed)) else "")
     if (late := _late(job, logs)) and answer.cause.kind == "none":
         answer.cause = Cause("late", late, do=f"bringup why {number} --on-nodes shows what its processes wait for")
     if on_nodes and job.nodes:
@@ -90,6 +95,22 @@ def _moved(log: str) -> str:
     names = [f"{folder}{path.stem}{attempt}.out" for folder in ("", "slurm-logs/") for attempt in ("", "-r*")]
     kept = sorted((each for name in names for each in path.parent.glob(name)), key=lambda each: each.stat().st_mtime)
     return log if path.exists() or not kept else str(kept[-1])
+
+
+def _closed(logs: list[str]) -> str:
+    """Say why a log takes no more lines now. It writes none, and asks only of what its owner may write by its mode."""
+    for log in logs:
+        try:
+            status = os.lstat(log)
+            if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWUSR and status.st_uid == os.geteuid():
+                os.close(os.open(log, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+                if (space := os.statvfs(log)).f_blocks and not space.f_bavail:
+                    return f"{log} cannot be written here now: {os.strerror(errno.ENOSPC)}"
+        except FileNotFoundError:  # not_seen has it
+            continue
+        except OSError as error:
+            return f"{log} cannot be written here now: {error.strerror}"
+    return ""
 
 
 def _late(job: Job, logs: list[str]) -> str:
