@@ -62,25 +62,6 @@ def devices_are_those_of_the_node() -> None:
     assert torch.accelerator.current_accelerator() == torch.device("cuda")
 
 
-def the_current_device_is_where_tensors_are_made() -> None:
-    with torch.cuda.device(1):
-        assert torch.zeros(1, device="cuda").device == torch.device("cuda", 1)
-    assert torch.zeros(1, device="cuda").device == GPU
-    with refused("invalid device ordinal"):
-        torch.cuda.set_device(2)
-
-
-def tensors_of_two_devices_do_not_mix() -> None:
-    here = torch.ones(3, device="cuda")
-    with refused("Expected all tensors to be on the same device", "cuda:0 and cpu"):
-        here + torch.ones(3)
-    with refused("Expected all tensors to be on the same device", "cuda:0 and cuda:1"):
-        here + torch.ones(3, device="cuda:1")
-    assert (here * torch.tensor(2.0)).tolist() == [2, 2, 2]  # a tensor without dimensions is a number
-    with refused("can't convert cuda:0 device type tensor to numpy", kind=TypeError):
-        here.numpy()
-
-
 def results_are_those_of_the_cpu() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(33, 65, dtype=torch.bfloat16), torch.randn(65, 17, dtype=torch.bfloat16)
@@ -116,30 +97,6 @@ def training_is_that_of_the_cpu() -> None:
         assert model(data).dtype == torch.bfloat16
 
 
-def random_numbers_are_the_devices_own() -> None:
-    state = torch.cuda.get_rng_state()
-    assert state.shape == (16,) and state.device.type == "cpu"
-    drawn = torch.rand(3, device="cuda")
-    on_host = torch.get_rng_state()
-    torch.cuda.set_rng_state(state)
-    assert torch.equal(drawn, torch.rand(3, device="cuda")) and torch.equal(on_host, torch.get_rng_state())
-    torch.manual_seed(5)
-    first = torch.nn.functional.dropout(torch.ones(64, device="cuda"))
-    torch.manual_seed(5)
-    assert torch.equal(first, torch.nn.functional.dropout(torch.ones(64, device="cuda")))
-    with refused("Expected a 'cuda' device type for generator"):
-        torch.rand(3, device="cuda", generator=torch.Generator())
-
-
-def what_is_not_there_says_so() -> None:
-    with refused("no attribute", kind=AttributeError):
-        torch.cuda.max_memory_alocated()  # type: ignore[attr-defined]
-    with refused("unexpected keyword", kind=TypeError):
-        torch.cuda.Event(timing=True)  # type: ignore[call-arg]
-    with refused("the stand-in for CUDA has no", kind=NotImplementedError):
-        torch.cuda.CUDAGraph()
-
-
 # --- streams, events and waits
 
 
@@ -157,16 +114,6 @@ def an_event_passes_after_it_was_recorded() -> None:
     assert end.query() and begin.elapsed_time(end) > 0
     with refused("enable_timing=True"):
         begin.elapsed_time(torch.cuda.Event())
-
-
-def a_stream_is_current_inside_its_context() -> None:
-    side, usual = torch.cuda.Stream(), torch.cuda.current_stream()
-    with torch.cuda.stream(side):
-        assert torch.cuda.current_stream() == side != usual
-    assert torch.cuda.current_stream() == usual == torch.cuda.default_stream()
-    usual.wait_stream(side)
-    usual.synchronize()
-    assert usual.query() and side.device == GPU
 
 
 def a_copy_that_nobody_waited_for_has_not_arrived() -> None:
@@ -340,18 +287,6 @@ def ranks_get_what_each_collective_promises() -> None:
     assert dist.get_backend() == "nccl" and str(reduced.device) == f"cuda:{rank}"
     with refused("No backend type associated with device type cpu"):
         dist.all_reduce(torch.ones(1))
-
-
-def ranks_can_be_split() -> None:
-    rank = dist.get_rank()
-    alone = dist.split_group(split_ranks=[[0], [1]])
-    value = torch.ones(1, device="cuda")
-    dist.all_reduce(value, group=alone)
-    assert value.item() == 1 and dist.get_world_size(alone) == 1
-    dist.all_reduce(value)
-    assert value.item() == 2
-    mesh = dist.init_device_mesh("cuda", (1, 2), mesh_dim_names=("replicate", "shard"))
-    assert mesh["shard"].size() == 2 and list(mesh.get_coordinate() or ()) == [0, rank]
 
 
 def ranks_that_have_one_gpu_are_refused() -> None:
