@@ -16,7 +16,7 @@ from pathlib import Path
 import own_files
 from facts import Facts
 from patience import NoAnswer, within
-from shared_files import CACHED_S, is_there, wait_until
+from shared_files import is_there, wait_until
 from software import mount_of
 
 GIB = 2**30
@@ -29,14 +29,15 @@ WORKS, MISSING = "works", os.strerror(errno.ENOENT)
 OF_A_NODE = ("tmp", "shm")  # the others are shared, and may have quotas
 
 
-def folders(facts, named, answer_s=None):
-    """named: [(label, path)]; answer_s: less patience than ANSWER_S, after which a folder may be busy, and not hang"""
+def folders(facts, named, answer_s=None, cached_s=0.0):
+    """named: [(label, path)]; answer_s: less patience than ANSWER_S, after which a folder may be busy, and not hang;
+    cached_s: for so long this client may keep the answer that a folder is missing."""
     for label, path in named:
         quantity = f"inventory.folder.{label}.writes"
         try:
             answer = within(answer_s or ANSWER_S, lambda at=path: writes(at, facts.at))
-            if answer == MISSING and label not in OF_A_NODE and not answer_s:  # or this client looked too early
-                wait_until({label: Path(path)}, lambda at, _: is_there(at), CACHED_S)
+            if answer == MISSING and label not in OF_A_NODE and cached_s:  # or this client looked too early
+                wait_until({label: Path(path)}, lambda at, _: is_there(at), cached_s)
                 answer = within(ANSWER_S, lambda at=path: writes(at, facts.at))
         except NoAnswer as error:
             facts.answered(quantity, None if answer_s else str(error), "text", f"{path}: {error}", remark=path)

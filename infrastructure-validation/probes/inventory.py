@@ -27,6 +27,7 @@ from kernel_log import kernel_log
 from leftovers import leftovers
 from machine import is_virtual, machine
 from settings import settings
+from shared_files import CACHED_S
 from software import software
 from timekeeping import timekeeping
 
@@ -49,7 +50,8 @@ def main():
     facts = Facts("inventory")
 
     def places(facts):
-        folders(facts, of_this_task() + [tuple(named.split("=", 1)) for named in arguments.folder])
+        named = [tuple(named.split("=", 1)) for named in arguments.folder]
+        folders(facts, of_this_task() + named, cached_s=CACHED_S)
 
     of_the_kernel = (
         software,

@@ -49,7 +49,7 @@ small_jobs_fit() {
 submit_small_jobs() {
   local patience=240
   small_jobs_fit || patience=$((patience + 20 * JOB_START_S))
-  ! wanted jobs || submit_jobs
+  ! wanted jobs || { ask_segment && submit_jobs; }
   ! wanted warning || submit_warning_job
   ! wanted requeue || submit_requeue_job
 }
@@ -71,6 +71,13 @@ submit_jobs() {
   array_job=$(batch array --array="0-$array_last" --output="$raw/array-%a.jsonl" "exec python3 $probes/scheduler.py array")
   watch "$((patience - 150))" "job-exit-code.txt=$exit_job" "job-memory.txt=$memory_job" "job-before.txt=$before_job" "job-after.txt=$after_job" \
     "job-never.txt=$never_job" "job-array.txt=${array_job:+${array_job}_$array_last}"
+}
+
+# Which nodes a job with --segment would get, where Slurm knows blocks (topology/block). Nothing is submitted.
+ask_segment() {
+  { scontrol show topology | grep '^BlockName='; } >"$raw/segment.txt" 2>/dev/null || { echo 'no blocks' >"$raw/segment.txt"; return 0; }
+  sbatch --test-only "${SBATCH_SITE[@]}" "${others[@]}" "${memory[@]}" --nodes=2 --segment=2 --wrap true 2>&1 |
+    tail -n 1 >>"$raw/segment.txt" || true
 }
 
 # Begins a second time when Slurm allows it: two minutes later by default (cred_expire).

@@ -9,7 +9,8 @@ from bringup.kernel.facts.parser_result import Seen
 from bringup.readers import slurm, smoke_jobs, srun
 from bringup.readers.slurm import gpus_of
 from loops import case_for_each, for_each
-from runs_for_tests import FIXTURES, values
+from runs_for_tests import FIXTURES, PASS, WARN, judged, values
+from showing import shows_failing
 
 ended_job = partial(smoke_jobs.ended_job, name="x")
 EXIT_CODE, CONSTRAINED = "smoke.x.ExitCode", "slurm.config.ConstrainDevices"
@@ -260,3 +261,22 @@ def test_what_many_tasks_printed_is_read_once():
     seen = srun.launch_errors(text, "f").observations
     assert time.process_time() - begun < 2  # many times that, where each task reads all lines again
     assert seen[-1].value == "Exited with exit code 1; ValueError: 2999"
+
+
+BLOCKS = "BlockName=b0 BlockIndex=0 Nodes=n1,n3 BlockSize=2\nBlockName=b1 BlockIndex=1 Nodes=n0,n2 BlockSize=2\n"
+STARTS = "sbatch: Job 141002 to start at 2026-11-30T00:12:04 a using 2 processors on nodes {} in partition main\n"
+
+
+@shows_failing("smoke.jobs.segment")
+def test_a_segment_is_in_one_block_and_where_no_block_has_two_of_the_nodes_it_is_not_asked():
+    """Real answers of Slurm 26.05.5; the third one is as it would be."""
+    nodes = ["n0", "n1", "n2", "n3"]
+    for text, of, says, outcome in (
+        (BLOCKS + STARTS.format("n[1,3]"), nodes, "in one block", PASS),
+        (BLOCKS + "allocation failure: Requested node configuration is not available\n", nodes, "refused", WARN),
+        (BLOCKS + STARTS.format("n[0-1]"), nodes, "in several blocks", WARN),
+        (BLOCKS + STARTS.format("n[0-1]"), ["n0", "n1"], "no such blocks", PASS),
+        ("no blocks\n", nodes, "no such blocks", PASS),
+    ):
+        verdict = judged(smoke_jobs.segment(text, "f", of), "smoke", nodes)["smoke.jobs.segment job"]
+        assert (verdict.value, verdict.outcome) == (says, outcome)

@@ -53,15 +53,6 @@ def change(*lines: str) -> None:
 # --- devices and tensors
 
 
-def devices_are_those_of_the_node() -> None:
-    assert torch.cuda.is_available() and torch.cuda.device_count() == 2
-    properties = torch.cuda.get_device_properties(1)
-    assert str(properties.uuid).startswith("00000000-0000-") and f"gpu1.uuid=GPU-{properties.uuid}" in STATE.read_text()
-    assert properties.name == "NVIDIA H100 80GB HBM3" and torch.cuda.get_device_capability(0) == (9, 0)
-    assert torch.cuda.is_bf16_supported() and torch.version.cuda
-    assert torch.accelerator.current_accelerator() == torch.device("cuda")
-
-
 def results_are_those_of_the_cpu() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(33, 65, dtype=torch.bfloat16), torch.randn(65, 17, dtype=torch.bfloat16)
@@ -287,14 +278,6 @@ def ranks_get_what_each_collective_promises() -> None:
     assert dist.get_backend() == "nccl" and str(reduced.device) == f"cuda:{rank}"
     with refused("No backend type associated with device type cpu"):
         dist.all_reduce(torch.ones(1))
-
-
-def ranks_that_have_one_gpu_are_refused() -> None:
-    """As NCCL refuses them, where the group was given its device."""
-    store = dist.PrefixStore("one GPU", dist.distributed_c10d._get_default_store())
-    group = dist.ProcessGroupNCCL(store, dist.get_rank(), 2, dist.ProcessGroupNCCL.Options())
-    with refused("Duplicate GPU detected", f"rank {dist.get_rank()} and rank", kind=dist.DistBackendError):
-        group.eager_connect_single_device(GPU)
 
 
 # --- the program

@@ -142,6 +142,7 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
         "smoke_jobs:ended_job", file.text, file.where, name=file.name["job"].replace("-", "_")
     ),
     r"requeue\.txt": _alone("smoke_jobs:requeue"),
+    r"segment\.txt": lambda file: _read("smoke_jobs:segment", file.text, file.where, file.run.nodes),
     r"bad-exit\.txt": _bad_exit,
     r"(?P<step>[^/]+)\.step": _step,
     r"(?P<step>[^/]+)\.err": _launch_errors,

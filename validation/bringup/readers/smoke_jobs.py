@@ -2,7 +2,9 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
+from bringup.kernel.facts.hostlist import expand
 from bringup.kernel.facts.parser_result import Parsed
 from bringup.readers.slurm import ACCOUNTED, field_of
 
@@ -53,6 +55,25 @@ def bad_exit(text: str, where: str) -> Parsed:
         why = f"{began} of 2 tasks began" if began < 2 else None
         parsed.saw("smoke.bad_exit", node, None if why else survived, "count", where, why)
     return parsed
+
+
+_BLOCK = re.compile(r"BlockName=(\S+) .*?\bNodes=(\S+)")
+_WOULD_GET = re.compile(r"sbatch: Job \d+ to start at .* on nodes (\S+) in partition .*")
+
+
+def segment(text: str, where: str, nodes: Sequence[str]) -> Parsed:
+    """Read blocks of `scontrol show topology`, and behind them what `sbatch --test-only --nodes=2 --segment=2` says."""
+    parsed, blocks = Parsed(), dict[str, str]()
+    *known, answer = ["", *parsed.whole_lines(text, where)]
+    for block in filter(None, map(_BLOCK.match, known)):
+        blocks |= dict.fromkeys(expand(block[2]), block[1])
+    value, why = "no such blocks", "Slurm has no block with two of these nodes"
+    if max(Counter(filter(None, map(blocks.get, nodes))).values(), default=0) > 1:
+        value, why = "refused", answer
+        if (match := _WOULD_GET.match(answer)) is not None:
+            got = {blocks.get(node) for node in expand(match[1])}
+            value, why = "in one block" if len(got) == 1 else "in several blocks", f"on {match[1]}"
+    return parsed.saw("smoke.jobs.segment", "job", value, "text", where, why)
 
 
 def node_of(line: str) -> str | None:
