@@ -100,7 +100,7 @@ def test_every_recorded_file_has_one_reader_or_none_on_purpose():
     names |= {f"variant_ring-2.{suffix}" for suffix in ("jsonl", "txt", "err")} | {"variant_ring-1gpu.rc"}
     names |= {"all_reduce_perf-1gpu.txt", "collectives-1gpu.jsonl", "nccl-2/ras.rank0.txt"}
     names |= {"not-opened.txt", "stacks/rank0.json", "job-warning.txt", "scontrol-topology.txt", "parts-left-out.txt"}
-    names |= {"sigterm.txt", "starts.txt", "launches.txt"}
+    names |= {"sigterm.txt", "starts.txt", "launches.txt", "segment.txt"}
     readers = {name: [pattern for pattern in files.FILES if re.fullmatch(pattern, name)] for name in names}
     assert {name: matching for name, matching in readers.items() if len(matching) > 1} == {}
     assert {name for name, matching in readers.items() if not matching and not NOT_READ.fullmatch(name)} == set()
