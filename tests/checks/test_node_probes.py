@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -82,7 +83,7 @@ print(clock.measure("127.0.0.1", 4711)[2].words)'
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
 @for_each(("dport", r"to 127.0.0.1 [3-9] .* answers 0"), ("sport", r"to 127.0.0.1 0 .* answers [3-9]"))
 def test_a_lost_packet_is_counted_on_the_way_that_it_went(port, says):
-    script = LOSSY.format(port, sys.executable)
+    script = LOSSY.format(port, shlex.quote(sys.executable))
     command = ["unshare", "--net", "bash", "-c", script]
     done = subprocess.run(command, cwd=Path(clock.__file__).parent, capture_output=True, text=True, check=False)
     assert re.search(says, done.stdout), done.stdout + done.stderr

@@ -186,7 +186,7 @@ def test_a_step_that_ran_out_of_memory_is_the_cause_although_slurm_says_that_its
     job = (REAL / "sacct-26.05-job.txt").read_text().replace("355006", "355003").replace("3:0", "1:0")
     (slurm / "table").write_text(job)
     put(slurm, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    put(slurm, "sacct", f'case "$*" in *allocations*) cat {slurm}/table;; *) cat {REAL}/sacct-26.05-steps.txt;; esac')
+    put(slurm, "sacct", f'case "$*" in *allocations*) cat {slurm}/table;; *) cat "{REAL}/sacct-26.05-steps.txt";; esac')
     screen = shown(0, "why", "355003")
     assert re.search(r"first cause n0: .*memory", " ".join(screen.split()))
     assert "raise --mem" in screen
