@@ -20,8 +20,10 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf --one-file-system "$folder"' EXIT
 version=26.05.5-1
-debootstrap --variant=minbase --include=slurmctld,slurmd,slurm-client,iproute2 forky "$folder/root" \
-  http://deb.debian.org/debian /usr/share/debootstrap/scripts/sid >"$folder/log" 2>&1 || { tail -n 5 "$folder/log"; exit 1; }
+cp -r /usr/share/debootstrap "$folder/debootstrap" # an older one does not know the name of the suite
+ln -sf sid "$folder/debootstrap/scripts/forky"
+DEBOOTSTRAP_DIR="$folder/debootstrap" debootstrap --variant=minbase --include=slurmctld,slurmd,slurm-client,iproute2 \
+  forky "$folder/root" >"$folder/log" 2>&1 || { tail -n 5 "$folder/log"; exit 1; }
 
 cat >"$folder/root/four-nodes.sh" <<'END'
 set -euo pipefail

@@ -141,7 +141,7 @@ def least_trip(connection):
 
 
 def tcp_info(connection):
-    """What this kernel does not say is 0."""
+    """Return the four numbers of TCP_INFO. A number that an older kernel lacks is 0."""
     return TCP_INFO.unpack(
         connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size).ljust(TCP_INFO.size, b"\0")
     )

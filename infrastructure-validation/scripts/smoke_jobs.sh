@@ -75,8 +75,9 @@ submit_jobs() {
 
 # Which nodes a job with --segment would get, where Slurm knows blocks (topology/block). Nothing is submitted.
 ask_segment() {
-  { scontrol show topology | grep '^BlockName='; } >"$raw/segment.txt" 2>/dev/null || { echo 'no blocks' >"$raw/segment.txt"; return 0; }
-  sbatch --test-only "${SBATCH_SITE[@]}" "${others[@]}" "${memory[@]}" --nodes=2 --segment=2 --wrap true 2>&1 |
+  save segment.txt scontrol show topology # no file where it gives no answer
+  grep -q '^BlockName=' "$raw/segment.txt" 2>/dev/null || return 0
+  sbatch --test-only "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" "${others[@]}" "${memory[@]}" --nodes=2 --segment=2 --wrap true 2>&1 |
     tail -n 1 >>"$raw/segment.txt" || true
 }
 

@@ -9,7 +9,7 @@ from bringup.kernel.facts.parser_result import Seen
 from bringup.readers import slurm, smoke_jobs, srun
 from bringup.readers.slurm import gpus_of
 from loops import case_for_each, for_each
-from runs_for_tests import FIXTURES, PASS, WARN, judged, values
+from runs_for_tests import FIXTURES, OPEN, PASS, WARN, judged, values
 from showing import shows_failing
 
 ended_job = partial(smoke_jobs.ended_job, name="x")
@@ -269,14 +269,15 @@ STARTS = "sbatch: Job 141002 to start at 2026-11-30T00:12:04 a using 2 processor
 
 @shows_failing("smoke.jobs.segment")
 def test_a_segment_is_in_one_block_and_where_no_block_has_two_of_the_nodes_it_is_not_asked():
-    """Real answers of Slurm 26.05.5; the third one is as it would be."""
+    """The first two answers are real ones of Slurm 26.05.5; the others are as they would be."""
     nodes = ["n0", "n1", "n2", "n3"]
     for text, of, says, outcome in (
         (BLOCKS + STARTS.format("n[1,3]"), nodes, "in one block", PASS),
         (BLOCKS + "allocation failure: Requested node configuration is not available\n", nodes, "refused", WARN),
         (BLOCKS + STARTS.format("n[0-1]"), nodes, "in several blocks", WARN),
         (BLOCKS + STARTS.format("n[0-1]"), ["n0", "n1"], "no such blocks", PASS),
-        ("no blocks\n", nodes, "no such blocks", PASS),
+        ("", nodes, "no such blocks", PASS),  # topology/flat
+        (BLOCKS + "allocation failure: Job violates accounting/QOS policy\n", nodes, None, OPEN),
     ):
         verdict = judged(smoke_jobs.segment(text, "f", of), "smoke", nodes)["smoke.jobs.segment job"]
         assert (verdict.value, verdict.outcome) == (says, outcome)

@@ -42,7 +42,7 @@ SCRIPTS = {
     "nccl_pairwise": "sbatch --wait --nodes={nodes} infrastructure-validation/scripts/nccl_pairwise.sbatch",
     "smoke": "bash infrastructure-validation/scripts/smoke_test.sh",
 }
-ROUND_S, JOB_S, USABLE_S = 1500, 600, 600  # what a round, a job with its fault, and mending the nodes may take
+ROUND_S, JOB_S, USABLE_S = 1500, 600, 600  # the longest time for a round, for one job, and until the nodes are usable
 ASK = {"fail", "warn"}  # outcomes that a healthy cluster may not have, but where the table says that they are right
 Lines = dict[str, str]
 """`gate subject` -> what was said."""

@@ -1,4 +1,4 @@
-"""What `bringup accept` does. It signs acceptance.json, which holds the contract and each closed.json's checksum."""
+"""What `bringup accept` does. The signature is over acceptance.json, which holds contract and checksums of the runs."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ from bringup.report import collection, outputs, text
 from bringup.report.render import render
 from bringup.run import open as opening
 from bringup.run import signature
-from bringup.verb import complain
+from bringup.verb import CANNOT_TELL, complain
 
 FOLDER = Path("validation/results/acceptance")
 RECORD, DOCUMENT, PAGE = "acceptance.json", "acceptance.md", "acceptance.html"
@@ -83,8 +83,8 @@ def _check(arguments: argparse.Namespace) -> int:
     now = _made(arguments, kept.contract)
     differences = kept.otherwise(now)
     again = sum(each.state is not State.NOT_ASKED for each in now.results)
-    asked = f"{again} of {text.many(len(kept.results), 'line')} asked again"
-    holds = f"{'does not hold' if differences else 'holds'} as it was accepted {kept.made_at}"
-    words = [f"OTHERWISE  {line}" for line in differences] + [f"{kept.contract.contract} {holds}; {asked}; {signed}"]
+    asked = f"as it was accepted {kept.made_at}; {again} of {text.many(len(kept.results), 'line')} asked again"
+    holds = "does not hold" if differences else "holds" if again else "was not asked again"
+    words = [f"OTHERWISE  {line}" for line in differences] + [f"{kept.contract.contract} {holds} {asked}; {signed}"]
     print("\n".join(map(text.plain, words)))
-    return 1 if differences else 0
+    return 1 if differences else 0 if again else CANNOT_TELL

@@ -51,7 +51,7 @@ _COMPARE = verb.verb(
 _HISTORY = verb.verb(
     "all runs over time: is the newest one slower?",
     verb.runs("default: every closed run of this checkout", default=[]),
-    verb.flag("--json", "one JSON object instead of the table"),
+    verb.flag("--json", "one JSON array instead of the table"),
     example="bringup history",
 )
 

@@ -9,7 +9,7 @@ OF_A_JOB = (
     "WorkDir",
 )
 """Columns of `sacct --parsable2`; free text comes last."""
-OF_LOGS = ("StdErr", "StdOut")  # from Slurm 24.05 on
+OF_LOGS = ("StdErr", "StdOut")  # 26.05 has them, 22.05 has not
 OF_A_STEP = ("JobID", "State", "NTasks", "Layout", "NodeList")
 _WHOLE_LINE = re.compile(r"\s*(StdErr|StdOut|WorkDir|Command|Comment|AdminComment|SystemComment)=(.*)")
 

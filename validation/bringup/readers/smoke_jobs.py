@@ -63,17 +63,17 @@ _WOULD_GET = re.compile(r"sbatch: Job \d+ to start at .* on nodes (\S+) in parti
 
 def segment(text: str, where: str, nodes: Sequence[str]) -> Parsed:
     """Read blocks of `scontrol show topology`, and behind them what `sbatch --test-only --nodes=2 --segment=2` says."""
-    parsed, blocks = Parsed(), dict[str, str]()
+    parsed, blocks, value = Parsed(), dict[str, str](), None
     *known, answer = ["", *parsed.whole_lines(text, where)]
     for block in filter(None, map(_BLOCK.match, known)):
         blocks |= dict.fromkeys(expand(block[2]), block[1])
-    value, why = "no such blocks", "Slurm has no block with two of these nodes"
-    if max(Counter(filter(None, map(blocks.get, nodes))).values(), default=0) > 1:
-        value, why = "refused", answer
-        if (match := _WOULD_GET.match(answer)) is not None:
-            got = {blocks.get(node) for node in expand(match[1])}
-            value, why = "in one block" if len(got) == 1 else "in several blocks", f"on {match[1]}"
-    return parsed.saw("smoke.jobs.segment", "job", value, "text", where, why)
+    if max(Counter(filter(None, map(blocks.get, nodes))).values(), default=0) < 2:
+        value, answer = "no such blocks", "Slurm has no block with two of these nodes"
+    elif (match := _WOULD_GET.match(answer)) is not None:
+        value = "in one block" if len({*map(blocks.get, expand(match[1]))}) == 1 else "in several blocks"
+    elif answer.endswith("Requested node configuration is not available"):
+        value = "refused"  # every other refusal is about the request: an account, a limit, an option that is too new
+    return parsed.saw("smoke.jobs.segment", "job", value, "text", where, answer)
 
 
 def node_of(line: str) -> str | None:

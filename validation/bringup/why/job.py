@@ -103,7 +103,7 @@ def _closed(logs: list[str]) -> str:
         try:
             status = os.lstat(log)
             if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWUSR and status.st_uid == os.geteuid():
-                os.close(os.open(log, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+                os.close(os.open(log, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK))
                 if (space := os.statvfs(log)).f_blocks and not space.f_bavail:
                     return f"{log} cannot be written here now: {os.strerror(errno.ENOSPC)}"
         except FileNotFoundError:  # not_seen has it
