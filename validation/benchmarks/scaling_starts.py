@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How long nccl_scaling takes on a local cluster of 2 nodes with 2 GPUs, in one start of all ranks and before.
 
-    python validation/benchmarks/scaling_starts.py [PAIRS [CHECKOUT]]
+    python validation/benchmarks/scaling_starts.py [PAIRS [CHECKOUT [COMMAND…]]]
 
 CHECKOUT: the build to compare with, with a .venv of its own; without one, this build with a start for each scale
-(BRINGUP_SCALES=apart). Runs take turns, so that what else the machine does is shared fairly. Prints a line for each run
+(BRINGUP_SCALES=apart). COMMAND: another one to measure, such as `.venv/bin/bringup run` for all phases. Runs take turns, so that what else the machine does is shared fairly. Prints a line for each run
 and the ratios of the pairs. CPU seconds are those of all processes of the cluster, where the machine has cgroup v1.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "infrastructure-validation/local-cluster/cluster"
-SCRIPT = "infrastructure-validation/scripts/nccl_scaling.sh"
+SCALING = ["bash", "infrastructure-validation/scripts/nccl_scaling.sh", "--nodes", "2"]
 ACCOUNT = Path("/sys/fs/cgroup/cpuacct")
 
 
@@ -36,17 +36,18 @@ def cpu_s(account: Path | None) -> float:
     return int((account / "cpuacct.usage").read_text()) / 1e9 if account else 0.0
 
 
-def measured(checkout: Path, environment: dict[str, str], account: Path | None) -> tuple[float, float]:
-    """Seconds and CPU seconds of a healthy run."""
+def measured(checkout: Path, environment: dict[str, str], account: Path | None, *of: str) -> tuple[float, float]:
+    """Seconds and CPU seconds of a healthy run of the command."""
     name = f"starts-{time.monotonic_ns()}"
     begun, cpu = time.monotonic(), cpu_s(account)
-    command = [ROOT / CLUSTER, "sh", "bash", SCRIPT, "--nodes", "2"]
+    command = [ROOT / CLUSTER, "sh", *of]
     subprocess.run(command, cwd=checkout, env=environment | {"BRINGUP_RUN_NAME": name}, check=True)
     return time.monotonic() - begun, cpu_s(account) - cpu
 
 
 def main() -> None:
     pairs, before = int(sys.argv[1]) if len(sys.argv) > 1 else 3, Path(*sys.argv[2:3] or [ROOT])
+    command = sys.argv[3:] or SCALING
     account = counted()
     with tempfile.TemporaryDirectory(prefix="bringup-scaling-", dir="/tmp") as folder:
         Path(folder).chmod(0o711)  # jobs of other users
@@ -58,7 +59,7 @@ def main() -> None:
             for pair in range(pairs):
                 old_first = pair % 2 == 0
                 order = [(before, then), (ROOT, now)]
-                both = [measured(*run, account) for run in (order if old_first else order[::-1])]
+                both = [measured(*run, account, *command) for run in (order if old_first else order[::-1])]
                 both = both if old_first else both[::-1]
                 ratios.append([new / old if old else 0.0 for old, new in zip(*both, strict=True)])
                 words = ", ".join(f"{wall:.1f} s with {cpu:.1f} CPU s" for wall, cpu in both)
