@@ -4,8 +4,9 @@
     python validation/benchmarks/scaling_starts.py [PAIRS [CHECKOUT [COMMAND…]]]
 
 CHECKOUT: the build to compare with, with a .venv of its own; without one, this build with a start for each scale
-(BRINGUP_SCALES=apart). COMMAND: another one to measure, such as `.venv/bin/bringup run` for all phases. Runs take turns, so that what else the machine does is shared fairly. Prints a line for each run
-and the ratios of the pairs. CPU seconds are those of all processes of the cluster, where the machine has cgroup v1.
+(BRINGUP_SCALES=apart). COMMAND: what to measure instead: `.venv/bin/bringup run` for all phases. Runs take turns, so
+that the machine's other work is shared. Prints a line for each run and the ratios of the pairs. CPU seconds are those
+of all processes of the cluster, where the machine has cgroup v1.
 """
 
 import os
@@ -40,8 +41,7 @@ def measured(checkout: Path, environment: dict[str, str], account: Path | None, 
     """Seconds and CPU seconds of a healthy run of the command."""
     name = f"starts-{time.monotonic_ns()}"
     begun, cpu = time.monotonic(), cpu_s(account)
-    command = [ROOT / CLUSTER, "sh", *of]
-    subprocess.run(command, cwd=checkout, env=environment | {"BRINGUP_RUN_NAME": name}, check=True)
+    subprocess.run([ROOT / CLUSTER, "sh", *of], cwd=checkout, env=environment | {"BRINGUP_RUN_NAME": name}, check=True)
     return time.monotonic() - begun, cpu_s(account) - cpu
 
 
