@@ -4,9 +4,8 @@
     python validation/benchmarks/scaling_starts.py [PAIRS [CHECKOUT [COMMAND…]]]
 
 CHECKOUT: the build to compare with, with a .venv of its own; without one, this build with a start for each scale
-(BRINGUP_SCALES=apart). COMMAND: what to measure instead: `.venv/bin/bringup run` for all phases. Runs take turns, so
-that the machine's other work is shared. Prints a line for each run and the ratios of the pairs. CPU seconds are those
-of all processes of the cluster, where the machine has cgroup v1.
+(BRINGUP_SCALES=apart). COMMAND: what to measure instead: `.venv/bin/bringup run` for all phases. Runs take turns.
+Prints a line for each run and the ratios of the pairs; CPU seconds, where the machine has cgroup v1, of all processes.
 """
 
 import os
@@ -37,11 +36,13 @@ def cpu_s(account: Path | None) -> float:
     return int((account / "cpuacct.usage").read_text()) / 1e9 if account else 0.0
 
 
-def measured(checkout: Path, environment: dict[str, str], account: Path | None, *of: str) -> tuple[float, float]:
+def measured(checkout: Path, environment: dict[str, str], account: Path | None, *command: str) -> tuple[float, float]:
     """Seconds and CPU seconds of a healthy run of the command."""
     name = f"starts-{time.monotonic_ns()}"
     begun, cpu = time.monotonic(), cpu_s(account)
-    subprocess.run([ROOT / CLUSTER, "sh", *of], cwd=checkout, env=environment | {"BRINGUP_RUN_NAME": name}, check=True)
+    subprocess.run(
+        [f"{ROOT}/{CLUSTER}", "sh", *command], cwd=checkout, env=environment | {"BRINGUP_RUN_NAME": name}, check=True
+    )
     return time.monotonic() - begun, cpu_s(account) - cpu
 
 
