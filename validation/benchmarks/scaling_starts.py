@@ -38,16 +38,14 @@ def cpu_s(account: Path | None) -> float:
 
 def measured(checkout: Path, environment: dict[str, str], account: Path | None, *command: str) -> tuple[float, float]:
     """Seconds and CPU seconds of a healthy run of the command."""
-    name = f"starts-{time.monotonic_ns()}"
     begun, cpu = time.monotonic(), cpu_s(account)
-    subprocess.run(
-        [f"{ROOT}/{CLUSTER}", "sh", *command], cwd=checkout, env=environment | {"BRINGUP_RUN_NAME": name}, check=True
-    )
+    environment = environment | {"BRINGUP_RUN_NAME": f"starts-{time.monotonic_ns()}"}
+    subprocess.run([f"{ROOT}/{CLUSTER}", "sh", *command], cwd=checkout, env=environment, check=True)
     return time.monotonic() - begun, cpu_s(account) - cpu
 
 
 def main() -> None:
-    pairs, before = int(sys.argv[1]) if len(sys.argv) > 1 else 3, Path(*sys.argv[2:3] or [ROOT])
+    pairs, before = int(sys.argv[1]) if len(sys.argv) > 1 else 3, Path(*sys.argv[2:3] or [str(ROOT)])
     command = sys.argv[3:] or SCALING
     account = counted()
     with tempfile.TemporaryDirectory(prefix="bringup-scaling-", dir="/tmp") as folder:
