@@ -18,6 +18,7 @@ from programs import program
 from runs_for_tests import FIXTURES
 from test_why import RAISED
 
+REAL = FIXTURES / "slurm"
 SHOWN = """\
 JobId=7 JobName=x UserId=root(0) StdOut=/etc/shadow
    UserId=ann(1000) GroupId=ann(1000) MCS_label=N/A
@@ -132,16 +133,18 @@ def test_the_accounting_says_on_which_node_a_rank_of_srun_ran(slurm, shown):
 
 
 @case_for_each(
-    (26, "tree", "", False),
-    (26, "block", "", False),
-    (26, "flat", "", True),
-    (26, "tree", ",CR_NO_DIST_TOPO_BLOCK", True),
-    (24, "tree", "", True),
+    (26, "tree", "", "flat", False),
+    (26, "block", "", "flat", False),
+    (26, "flat", "", "flat", True),
+    (26, "flat", "", "tree", False),
+    (26, "tree", ",CR_NO_DIST_TOPO_BLOCK", "flat", True),
+    (24, "tree", "", "flat", True),
 )
 def test_tasks_that_slurm_numbers_along_its_topology_are_at_no_node_of_the_list(
-    slurm, shown, year, plugin, option, is_known
+    slurm, shown, year, plugin, option, of_partition, is_known
 ):
-    """Slurm 26.05.5 on n[0-3] with the switches n1,n3 and n0,n2: task 0 ran on n1, and `why` would have named n0."""
+    """Slurm 26.05.5 on n[0-3] with the switches n1,n3 and n0,n2: task 0 ran on n1, and `why` would have named n0. Of a
+    tree in topology.yaml its configuration says topology/flat: real answers of `scontrol show topoconf`."""
     config = [
         f"SLURM_VERSION = {year}.05.5",
         f"TopologyPlugin = topology/{plugin}",
@@ -150,15 +153,13 @@ def test_tasks_that_slurm_numbers_along_its_topology_are_at_no_node_of_the_list(
     put(
         slurm,
         "scontrol",
-        f"case \"$*\" in *job*) cat {slurm}/shown;; *config) printf '%s\\n' {shlex.join(config)};; esac",
+        f"case \"$*\" in *job*) cat {slurm}/shown;; *config) printf '%s\\n' {shlex.join(config)};;"
+        f" *topoconf) cat '{REAL}/topoconf-26.05-{of_partition}.txt';; esac",
     )
     put(slurm, "sacct", STEPS)
     (slurm / "job.log").write_text("[rank4]: Traceback (most recent call last):\n[rank4]: ValueError: 3 columns\n")
     screen = shown(0, "why", "7")
     assert f"first cause rank 4{' on n1' * is_known}: ValueError: 3 columns" in screen
-
-
-REAL = FIXTURES / "slurm"
 
 
 def test_of_a_job_that_slurmctld_has_forgotten_the_accounting_knows_the_log(slurm, shown):
