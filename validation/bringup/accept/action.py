@@ -26,7 +26,7 @@ def do_accept(arguments: argparse.Namespace) -> int:
     if sum(map(bool, (arguments.contract, arguments.template, arguments.check))) != 1:
         raise UsageError("give one of --contract FILE, --template and --check FILE; docs/acceptance.md explains them")
     if arguments.template:
-        output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
+        outputs.check([output := outputs.Output("-o", arguments.output or Path("-"), arguments.force)])
         outputs.write(output, proposed(collection.gather(arguments.runs).judged))
         return 0
     return _check(arguments) if arguments.check else _accept(arguments)

@@ -113,15 +113,12 @@ def cluster() -> SlurmCluster:
 
 def tasks_follow_topology() -> bool:
     """Say whether a step's tasks are numbered along switches or blocks, and not along the node list: where Slurm has a
-    topology, from 26.05 on, unless the site turned it off (its CHANGELOG/slurm-26.05.md). Of one in topology.yaml the
-    configuration says topology/flat (26.05.5). Raises SlurmError."""
-    text = ask("scontrol", "show", "config")
-    version = _VERSION.search(text)
+    topology, from 26.05 on, unless the site turned it off. topology.yaml reads as topology/flat. Raises SlurmError."""
+    version = _VERSION.search(text := ask("scontrol", "show", "config"))
     if version is None or (int(version[1]), int(version[2])) < (26, 5) or "CR_NO_DIST_TOPO_BLOCK" in text:
         return False
-    if re.search(r"^TopologyPlugin\s*=\s*topology/(?!default|flat|none)", text, re.MULTILINE):
-        return True
-    return re.search(r"^  (?!flat)\w+:$", ask("scontrol", "show", "topoconf"), re.MULTILINE) is not None
+    is_flat = re.search(r"^TopologyPlugin\s*=\s*topology/(?!default|flat|none)", text, re.MULTILINE) is None
+    return not is_flat or re.search(r"^  (?!flat)\w+:$", ask("scontrol", "show", "topoconf"), re.MULTILINE) is not None
 
 
 def this_cluster() -> SlurmCluster:
