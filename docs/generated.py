@@ -37,17 +37,17 @@ DRILLS, EVERYWHERE = REPOSITORY / "docs/results/drills.md", REPOSITORY / "docs/r
 KERNEL_LINES = REPOSITORY / "infrastructure-validation/probes/kernel_lines.json"
 
 
-_ROLES = {"root": "", "either": " (cause?)"}
-
-
 def _signatures() -> list[str]:
     lines: list[str] = []
     own = [sign for sign in SIGNATURES.values() if sign.of is None and sign.breadth == "exact"]
-    shown = [sign for sign in own if sign.role != "consequence"]
+    shown = [sign for sign in own if sign.role == "root"]
     for area, several in groupby(shown, key=lambda signature: signature.area):
-        rows = ((_telling(sign), sign.cause + _ROLES[sign.role]) for sign in several)
-        lines += [f"## {area}", "", *table(("what the line says", "cause"), rows), ""]
+        lines += [f"## {area}", "", *(f"- {_quoted(_telling(sign))}: {sign.cause}" for sign in several), ""]
     return lines[:-1]
+
+
+def _quoted(line: str) -> str:
+    return f"`` {line} ``" if "`" in line else f"`{line}`"
 
 
 def _telling(sign: Signature) -> str:

@@ -3,9 +3,10 @@
 import tracemalloc
 
 from bringup.readers.node_states import Node
-from bringup.why.first_cause import _NO_LINE, Cause, Job, Text, judged
+from bringup.why.first_cause import _NO_LINE, judged
 from bringup.why.job import elsewhere
 from bringup.why.places import Step
+from bringup.why.records import Cause, Job, Text
 from loops import for_each
 from runs_for_tests import FIXTURES
 
@@ -44,8 +45,8 @@ def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, who, words
 @for_each(
     (79, "gpu.xid", "GPU has fallen off the bus; reboot the node"),
     (48, "gpu.xid", "uncorrectable memory error"),
-    (44, "outlived", "NVIDIA's table gives it to the program"),
-    (999, "outlived", "unknown: look it up in NVIDIA's Xid catalogue"),
+    (44, "of-program", "NVIDIA's table gives it to the program"),
+    (999, "of-program", "unknown: look it up in NVIDIA's Xid catalogue"),
 )
 def test_a_message_of_the_driver_means_what_the_table_of_its_numbers_says(number, kind, words):
     first = cause(f"[5.0] NVRM: Xid (PCI:0000:9a:00): {number}, pid=3100, name=python3, Ch 0000002c\n")
@@ -240,7 +241,7 @@ NFS = "[1.0] nfs: server {} not responding, still trying"
     ("nvidia-nvswitch3: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 32 egress", "none", _NO_LINE),
     (f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset) to 0x0 (None)", "none", _NO_LINE),
     (f"{XID}13, pid=1, Graphics Exception\n{XID}{OFF_THE_BUS}", "gpu.xid", "Xid (PCI:0000:3b:00): 79"),
-    (f"{XID}999, pid=1, something new", "outlived", "999"),
+    (f"{XID}999, pid=1, something new", "of-program", "999"),
 )
 def test_what_ended_no_job_is_no_first_cause_but_is_shown(text, kind, words):
     answer = judged(JOB, [Text("dmesg.txt", text, 0.0)], {})

@@ -27,8 +27,9 @@ from bringup.kernel.records import Run, write_text
 from bringup.readers import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, smoke_jobs, srun, topology
 from bringup.readers.known import pending, signs, xid
 from bringup.report.text import table
-from bringup.why.first_cause import Job, Text, judged
+from bringup.why.first_cause import judged
 from bringup.why.places import Step
+from bringup.why.records import Job, Text
 from factory import a_run
 from probing import told_by
 
@@ -235,11 +236,10 @@ def read_ib_write_bw(text: str) -> Values:
 
 def read_first_cause(text: str, state: str = "FAILED", tasks: int = 8) -> Values:
     """Kind and place of the first cause of a job on n0 and n1, started by srun."""
-    nodes = ["n0", "n1"]
-    steps = [Step(nodes, tasks, "Block", tasks // 2)]
+    steps = [Step(nodes := ["n0", "n1"], tasks, "Block", tasks // 2)]
     cause = judged(Job("7", "ann", state, "1:0", nodes, tasks, steps=steps), [Text("job.log", text, 0.0)], {}).cause
-    place = f"on {cause.node}" if cause.node else ""
-    return {"cause": " ".join(part for part in (cause.kind, cause.who, place) if part), "shown words": cause.words}
+    place = cause.node and f"on {cause.node}"
+    return {"cause": " ".join(filter(None, (cause.kind, cause.who, place))), "shown words": cause.words}
 
 
 def read_nothing(text: str) -> Values:

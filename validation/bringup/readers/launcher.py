@@ -26,8 +26,8 @@ from bringup.kernel.plan.subjects import JOB, rank_subjects
 from bringup.kernel.records import Run
 from bringup.readers.srun import CANCELLED, node_by_number
 
-_FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
-_FIRST = re.compile(r"Root Cause \(first observed failure\)")
+FAILED_RANK = re.compile(r"\brank\s*:\s*(\d{1,9}) \(local_rank: (\d{1,9})\)")  # in torchrun's last list
+FIRST = re.compile(r"Root Cause \(first observed failure\)")
 _EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
 # torch 2.3 and later put the job's rank first. The second number is the rank in the process group: it may be smaller
 _SAID_BY = (re.compile(r"\[rank(\d{1,9})\]:"), re.compile(r"[\[ ]Rank (\d{1,9})\]"))
@@ -84,9 +84,9 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
             ended = True
             parsed.saw("launcher.ended_by_slurm", match["node"] or JOB, match["why"].lower(), "text", evidence)
         task = label[1] if (label := LABEL.match(line)) else ""  # launchers of several nodes print at once
-        if _FIRST.search(line):
+        if FIRST.search(line):
             first.add(task)
-        if match := _FAILED_RANK.search(line):
+        if match := FAILED_RANK.search(line):
             listed[task] = int(match[1])
         if match := _EXIT_CODE.search(line):  # a log service may join lines
             if (rank := listed.pop(task, len(places))) < len(places):

@@ -14,8 +14,9 @@ from bringup.why import job as why
 
 
 def do_why(arguments: argparse.Namespace) -> int:
-    is_log = not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job)
-    if is_log and arguments.job != "-" and not Path(arguments.job).is_file():
+    is_file = Path(arguments.job).is_file()
+    is_log = is_file or not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job)
+    if is_log and arguments.job != "-" and not is_file:
         raise UsageError(f"{arguments.job!r} is not a job number (squeue --me lists yours), nor a file with a log")
     with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
         state = None if is_log else slurm.job(arguments.job)

@@ -6,8 +6,7 @@ lost peer, Slurm's end of the job. Of several, the first line counts.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from dataclasses import replace
 
 from bringup.kernel.characters import many
 from bringup.kernel.records import Record, Sign, known
@@ -16,9 +15,11 @@ from bringup.readers.known.exit_codes import EXIT_CODES, SIGNALS
 from bringup.readers.known.signatures import SIGNATURES
 from bringup.readers.node_states import Node
 from bringup.readers.srun import NODE_FAILURE
-from bringup.why import job_log
-from bringup.why.job_log import Ended, JobLog, Raised
-from bringup.why.places import HOW_TO_LEARN, Places, Step
+from bringup.why import collective, job_log
+from bringup.why.job_log import Ended, JobLog
+from bringup.why.places import HOW_TO_LEARN
+from bringup.why.records import ENDED_BY_OTHERS, Answer, Cause, Job, Place, Text, in_short, speaker
+from bringup.why.tracebacks import Raised, speaker_of
 
 
 class _Ends(Record):
@@ -34,12 +35,13 @@ _GOES_ON = ("RUNNING", "SUSPENDED", "TIMEOUT", "CANCELLED")  # no rank ended it
 _NO_LINE, _STATE = "no line of its logs says why", "Slurm's state of the job"
 _WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
 UNEXPLAINED = (*_WEAK, "none", "crash")
-_BESIDE = ("caught", "outlived")  # the job went on behind it
+_LEFT = "outlived"
+_BESIDE = ("caught", _LEFT, "of-program")  # the job went on behind it, or may have
+_FIRST = "failed-first"
 _HARMLESS = "harmless"  # ended no job: it is over, was corrected, or asks for nothing
 _HINT = "nccl.warning"  # says less than who ended
 _OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
 _OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
-_ENDED_BY_OTHERS = ("Terminated", "Killed", "Exited with exit code 143")
 _OF_NODE = re.compile(
     r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)"
     r"|^(\S+): Test (?:CUDA|NCCL) failure"
@@ -55,66 +57,6 @@ _SIGNAL = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Job:
-    id: str
-    user: str
-    state: str
-    exit_code: str = ""
-    nodes: Sequence[str] = ()
-    tasks: int = 0  # 0: not known
-    started: str = ""
-    ended: str = ""
-    logs: Sequence[str] = ()  # paths; standard error first
-    by: str = ""  # who cancelled it, where the accounting says so
-    number: str = ""  # as SLURM_JOB_ID has it; of a task of an array, not its id
-    partition: str = ""
-    is_alone: bool = False  # it had its nodes, or all of their GPUs, for itself
-    gpus: int = 0
-    steps: Sequence[Step] = ()  # that srun started; none: the accounting does not say it
-    is_in_order: bool = True  # tasks are numbered along the node list
-
-    def places(self, log: JobLog) -> Places:
-        return Places(self.nodes, self.tasks, self.steps, log, self.is_in_order)
-
-
-@dataclass(frozen=True)
-class Cause:
-    kind: str  # the id of a signature, or: python, caught, crash, collective, stalled, cancelled, exit-code, none
-    words: str
-    node: str = ""
-    rank: int | None = None
-    task: int | None = None  # of srun, where the rank in it is not known
-    stack: str = ""
-    collective: str = ""
-    evidence: str = ""
-    do: str = ""
-
-    @property
-    def who(self) -> str:
-        if self.rank is not None:
-            return f"rank {self.rank}"
-        return f"task {self.task}" if self.task is not None else ""
-
-
-@dataclass
-class Answer:
-    job: Job
-    cause: Cause
-    then: list[str] = field(default_factory=list)  # what follows from it, or happens beside it
-    nodes: dict[str, str] = field(default_factory=dict)  # unusual states, with their reasons
-    not_seen: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Text:
-    """A log of the job."""
-
-    name: str
-    text: str
-    written: float  # seconds since 1970
-
-
 def judged(
     job: Job, texts: Sequence[Text], nodes: Mapping[str, Node], *, quiet_s: float = 0.0, stall_s: float = STALL_S
 ) -> Answer:
@@ -122,13 +64,14 @@ def judged(
     logs = [(text, job_log.read(text.text, job.nodes)) for text in texts]
     causes = [cause for text, log in logs for cause in _causes(job, text, log)]
     victims = [_raised(job, text, log, raised) for text, log in logs for raised in log.raised if raised.is_victim]
-    waits = [wait for text, log in logs if (wait := _collective(job, text, log)) is not None]
+    waits = [wait for text, log in logs if (wait := collective.waited(job, text, log)) is not None]
+    first = [_failed_first(job, text, log, *log.failed_first) for text, log in logs if log.failed_first is not None]
     unusual = {
         name: f"{node.state.lower()}{f': {_reason(node.reason)}' if node.reason else ''}"
         for name, node in nodes.items()
         if not node.is_usable or node.reason
     }
-    cause = _first(job, causes, waits, victims, unusual)
+    cause = _first(job, causes, waits, [*first, *victims], unusual)
     if cause.kind == "exit-code" and cause.words.endswith(_NO_LINE) and not texts:
         unread = "its logs could not be read" if job.logs else "it has no log of its own"
         cause = replace(cause, words=f"{cause.words.removesuffix(_NO_LINE)}{unread}")
@@ -169,6 +112,8 @@ def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Caus
     hints = [cause for cause in causes if cause.kind == _HINT]
     consequences = [cause for cause in (*strong, *hints) if cause.kind not in _OF_THE_JOB]
     caught = [cause for cause in (*causes, *victims) if cause.kind in _BESIDE and job.state not in _GOES_ON]
+    if job.state == "UNKNOWN":  # nothing says that it failed at all
+        caught = [cause for cause in caught if cause.kind != _LEFT]
     if first := [*roots, *maybe, *waits]:
         return first[0]
     if by_slurm is not None:
@@ -181,7 +126,8 @@ def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Caus
         node = step.nodes[0] if len(step.nodes) == 1 else ""
         return replace(_by_slurm("slurm.out-of-memory", unusual), node=node, evidence="Slurm's state of a step")
     exits, killed = ([cause for cause in causes if cause.kind == kind] for kind in _WEAK)
-    lost = [*_store([*victims, *causes]), *(cause for cause in victims if cause.kind not in _BESIDE)]
+    first = [cause for cause in victims if cause.kind == _FIRST]
+    lost = [*first, *_store([*victims, *causes]), *(each for each in victims if each.kind not in _BESIDE)]
     if later := [*killed, *lost, *consequences, *caught[-1:], *exits]:
         return later[0]
     if job.state == "FAILED" or job.exit_code not in ("", "0:0"):
@@ -203,6 +149,12 @@ def _alike(job: Job, cause: Cause, causes: Sequence[Cause]) -> Cause:
         return cause
     words = f"{cause.words}; all {len(job.nodes)} nodes ended so: look at what they share, not at one of them"
     return replace(cause, words=words, node="", rank=None, task=None)
+
+
+def _failed_first(job: Job, text: Text, log: JobLog, line: int, rank: int) -> Cause:
+    words = "it failed first, as torchrun says, and none of its own lines is here"
+    do = "its lines before torchrun's list; @record of torch.distributed.elastic on main() puts its traceback into it"
+    return Cause(_FIRST, words, **speaker(job, log, rank, None), evidence=f"{text.name}:{line}", do=do)
 
 
 def _shape(cause: Cause) -> str:
@@ -228,21 +180,21 @@ def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
 
 def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
     """In the order of the lines. `exit-code`: a task that only ended."""
-    whole = [raised for raised in log.raised if not (raised.is_bare and signs.match(raised.words))]  # else it is a sign
+    whole = [each for each in log.raised if each.is_ignored or not (each.is_bare and signs.match(each.words))]  # a sign
     own = {raised.line for raised in whole}
     numbered = [(raised.line, _raised(job, text, log, raised)) for raised in whole if not raised.is_victim]
     each = signs.in_lines(
         signs.numbered(text.text),
         text.name,
-        lambda number, line: (number < log.outlived, job_log.speaker_of(line), xid.of_line(line)),
+        lambda number, line: (number < log.outlived, speaker_of(line), xid.of_line(line)),
     )
     for sign in each:
         line = int(sign.evidence.rpartition(":")[2])
         if line not in own:
             numbered.append((line, _signed(job, text, log, sign, line)))
     for end in (*log.ended, *log.by_shell):
-        by_slurm = 0 < log.closing < end.line and end.words.startswith(_ENDED_BY_OTHERS)
-        is_victim = end.words.startswith(_ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
+        by_slurm = 0 < log.closing < end.line and end.words.startswith(ENDED_BY_OTHERS)
+        is_victim = end.words.startswith(ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
         if not by_slurm and (not is_victim or end.words.startswith("Killed")):  # NCCL's threads end ranks that waited
             numbered.append((end.line, _ended(job, text, log, end)))
     spoke, causes = set[tuple[int | None, int | None]](), list[Cause]()
@@ -261,9 +213,9 @@ def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
         signature = None
     kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
     if _is_caught(job, log, raised):
-        kind, do = "caught", ""
+        kind, do = _LEFT if raised.is_ignored or raised.line < log.outlived else "caught", ""
     words = raised.words if signature is None else f"{raised.words} ({signature.cause})"
-    place = _speaker(job, log, raised.rank, raised.task)
+    place = speaker(job, log, raised.rank, raised.task)
     return Cause(kind, words, **place, stack=raised.frame, evidence=f"{text.name}:{raised.line}", do=do)
 
 
@@ -272,7 +224,7 @@ def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
     is_labelled = raised.rank is not None or raised.task is not None or job.tasks == 1  # else it is of any task
     if raised.is_fatal:
         return False
-    if raised.raised_again and is_labelled:
+    if raised.is_ignored or (raised.raised_again and is_labelled):
         return True
     task = raised.task
     if task is None and raised.rank is not None:
@@ -280,20 +232,22 @@ def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
     exited = [end.task for end in log.ended if re.match(r"Exited with exit code (?!143)", end.words)]
     if (exited and task is None) or task in exited or (log.exited and raised.rank is None) or raised.rank in log.exited:
         return False
-    is_outlived = raised.line < log.outlived or (raised.is_bare and not is_labelled)
-    return is_outlived or job.state in _GOES_ON or (raised.went_on and is_labelled)
+    if raised.is_uncaught or raised.line < log.outlived:
+        return raised.line < log.outlived
+    is_loose = raised.is_bare and not is_labelled
+    return is_loose or job.state in _GOES_ON or (raised.went_on and is_labelled)
 
 
 def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
     known = SIGNATURES[sign.signature]
-    place = _Place(node="", rank=None, task=None)
+    place = Place(node="", rank=None, task=None)
     if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
         ends = [end for end in log.ended if end.words in ("Out Of Memory", NODE_FAILURE)]
-        place = _speaker(job, log, None, ends[0].task, ends[0].node) if ends else place
+        place = speaker(job, log, None, ends[0].task, ends[0].node) if ends else place
         place["node"] = place["node"] or _named_in(job, sign.line)
     elif known.id not in _OF_THE_JOB:
-        task, rank = job_log.speaker_of(sign.line)
-        place = _speaker(job, log, rank, task)
+        task, rank = speaker_of(sign.line)
+        place = speaker(job, log, rank, task)
         place["node"] = _named_in(job, sign.line) or place["node"]
     words, do = f"{sign.line} ({known.cause})", known.do + _hint(text.text, sign.line, line)
     event = xid.of_line(sign.line) if known.id == _XID else None
@@ -306,8 +260,9 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
     if signs.is_over(known.id, text.text):
         return Cause(_HARMLESS, f"{words}; a later line says that it is over", **place, evidence=sign.evidence)
     is_outlived = line < log.outlived or (_OF_A_SCRIPT.search(sign.line) and job.state in _GOES_ON)
-    is_outlived = is_outlived or (event is not None and not event.is_fault)  # or no table knows it
-    return Cause("outlived" if is_outlived else known.id, words, **place, evidence=sign.evidence, do=do)
+    is_of_program = event is not None and not event.is_fault  # or no table knows it
+    kind = "of-program" if is_of_program else _LEFT if is_outlived else known.id
+    return Cause(kind, words, **place, evidence=sign.evidence, do=do)
 
 
 def _hint(text: str, warning: str, line: int) -> str:
@@ -330,71 +285,6 @@ def _ended(job: Job, text: Text, log: JobLog, end: Ended) -> Cause:
     crash = _SIGNAL.match(end.words)
     meaning = SIGNALS.get(crash[1] if crash else end.words)
     words = f"{end.words} ({meaning})" if meaning else end.words
-    place = _speaker(job, log, None, end.task, end.node)
+    place = speaker(job, log, None, end.task, end.node)
     kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
     return Cause(kind, words, **place, evidence=f"{text.name}:{end.line}")
-
-
-def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
-    """Ranks that waited are victims: whom they waited for is behind them, or printed nothing."""
-    stuck = [wait for wait in log.waited if wait.operation]
-    if log.absent and not stuck:
-        _, line, rank = min(log.absent)
-        words = f"rank {rank} did not come to a barrier (monitoredBarrier), as others of its group say"
-        place = _speaker(job, log, rank, None)
-        return Cause("collective", words, **place, evidence=f"{text.name}:{line}", do=SIGNATURES["nccl.timeout"].do)
-    if not stuck:
-        return None
-    groups = {wait.group for wait in stuck}
-    groups -= {""} if job_log.DEFAULT in groups else set()
-    is_one = len(groups) == 1 and job_log.UNKNOWN not in groups  # numbers of several groups cannot be compared
-    of_all = is_one and groups <= {"", job_log.DEFAULT}  # who is in a group of some ranks is not known
-    first = max(stuck, key=lambda wait: wait.sequence) if is_one else stuck[0]
-    known = [wait for wait in log.waited if wait.operation or wait.group in groups]
-    behind = [wait.rank for wait in known if is_one and wait.sequence < first.sequence]
-    waiting = {wait.rank for wait in known} - set(behind)
-    tasks = job.tasks if job.places(log).ranks_are_tasks else 0
-    ranks = max([tasks, 1 + max(waiting), *(1 + rank for rank in log.hosts)])
-    missing = ranks - len(waiting) - len(behind) if of_all else 0
-    # without a name it may be a group of the first ranks: at most half of all
-    few = 0 < missing <= len(waiting) - ("" in groups)
-    silent = [rank for rank in range(ranks) if rank not in waiting and rank not in behind] if few else []
-    counted = [wait.rank for wait in known if not wait.operation and wait.rank in behind]  # by its own word
-    culprits = counted or (behind if 0 < len(behind) < len(waiting) and not missing else silent)
-    collective = f"{first.operation}, number {first.sequence}"
-    if not of_all:
-        collective += f", in group {first.group}" if is_one else ", in one of several process groups"
-    who = "which of the ranks it waited for is not known" if not culprits else ""
-    if culprits:
-        many = f" and {len(culprits) - 1} more" if len(culprits) > 1 else ""
-        who = f"rank {culprits[0]}{many} {'reported nothing' if culprits == silent else 'was behind'}"
-    words = f"a collective was not joined by all ranks in time; {who}, {len(waiting)} waited"
-    culprit = culprits[0] if culprits else None
-    node = "" if culprit is None else job.places(log).of_rank(culprit)
-    evidence, do = f"{text.name}:{first.line}", SIGNATURES["nccl.timeout"].do
-    return Cause("collective", words, node=node, rank=culprit, collective=collective, evidence=evidence, do=do)
-
-
-class _Place(TypedDict):
-    node: str
-    rank: int | None
-    task: int | None
-
-
-def _speaker(job: Job, log: JobLog, rank: int | None, task: int | None, node: str = "") -> _Place:
-    """Whose line it is, by its labels. Without one, srun may say which task alone ended by itself. node: where it is
-    known."""
-    places = job.places(log)
-    if rank is None and task is None and not node:
-        alone = {(end.node, end.task) for end in log.ended if not end.words.startswith(_ENDED_BY_OTHERS)}
-        task = next(iter(alone))[1] if len(alone) == 1 else None
-    if rank is None and task is not None and places.ranks_are_tasks:
-        rank = task
-    node = node or (job.nodes[0] if len(job.nodes) == 1 else "")
-    node = node or (places.of_task(task) if task is not None else "")
-    node = node or (places.of_rank(rank) if rank is not None else "")
-    return _Place(node=node, rank=rank, task=task if rank is None else None)
-
-
-def in_short(cause: Cause) -> str:
-    return f"{cause.who}{': ' if cause.who else ''}{cause.words} ({cause.evidence})"

@@ -30,8 +30,9 @@ from bringup.readers.known import signs, xid
 from bringup.readers.node_states import Node
 from bringup.run import slurm
 from bringup.run.at_work import expected
-from bringup.why.first_cause import STALL_S, UNEXPLAINED, Answer, Cause, Job, Text, in_short, judged
+from bringup.why.first_cause import STALL_S, UNEXPLAINED, judged
 from bringup.why.places import Step
+from bringup.why.records import Answer, Cause, Job, Text, in_short
 
 MOST_BYTES = 32 * 2**20  # of a log: its end
 PROBE = "infrastructure-validation/probes/job_processes.py"

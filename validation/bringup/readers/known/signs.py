@@ -35,7 +35,8 @@ _GAP = 200  # letters between two parts of a pattern: without a limit a line tha
 _LEVEL = r"(?:^|(?<=[\s\[:|(-]))(?:INFO|DEBUG|TRACE|(?<!NCCL )WARN(?:ING)?)(?=[\s\]:|)])"  # `NCCL_DEBUG=INFO` is none
 _BELOW_AN_ERROR = re.compile(
     r"\[(?:NeMo )?[WI][ \d]|\b[WI]\d{4} \d\d:"  # [W socket.cpp:752], [W1120 08:00:00.1, [NeMo W 2025-, W1120 08:00:
-    rf"|\w*[Ww]arning: |\bUCX +(?:DIAG|REQ)\b|{_LEVEL}|\bignoring\b|\bras/\w+\.cc:"
+    rf"|\w*[Ww]arning: |\bUCX +(?:DIAG|REQ)\b|\bdebug[2-5]?: |{_LEVEL}|\bignoring\b|\bras/\w+\.cc:"
+    r"|^(?:\S*:)?\s+raise "  # source
 )
 """The level of a line, as torch, NCCL, UCX and Python print it. NCCL prints its errors at its level WARN, also those of
 its RAS service, without which it goes on."""

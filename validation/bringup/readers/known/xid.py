@@ -18,6 +18,13 @@ IN_WORDS = frozenset(f"xid_{number}" for number in (*_NVLINK_5, _RECOVERY))
 LOOK_IT_UP = "unknown: look it up in NVIDIA's Xid catalogue"
 _NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_nonfatal)?")
 _IN_A_LINE = re.compile(r"\b(?P<kind>S?Xid) \([^)]{1,60}\): (?P<number>\d{1,6})\b(?P<words>.*)")
+_PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")
+_WITHOUT_A_NUMBER = {
+    "fallen off the bus": "fallen_off_the_bus",
+    "RmInitAdapter failed": "init_failed",
+    "rm_init_adapter failed": "init_failed",
+    "is not supported by": "unsupported",
+}
 _SEVERITY = re.compile(r"\b(?:Non-?)?fatal\b", re.IGNORECASE)
 _REQUESTED = re.compile(r"to 0x[0-9a-f]{1,8} \(([^)]{1,60})\)")
 _PART = re.compile(r"\b([A-Z]{2,8}_[A-Z0-9_]{2,16}) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b")
@@ -90,11 +97,16 @@ def event(name: str) -> Event | None:
 
 
 def of_line(line: str) -> Event | None:
-    """Find the event that a line of the driver is. None: it has no number of an Xid or SXid."""
+    """Find the event that a line of the driver is. None: it is none, or it is the data behind an SXid, which says no
+    severity."""
     match = _IN_A_LINE.search(line)
     if match is None:
-        return None
+        return next((event(name) for words, name in _WITHOUT_A_NUMBER.items() if words in line), None)
     kind, number, severity = match["kind"].lower(), int(match["number"]), _SEVERITY.findall(match["words"])
+    if kind == "sxid" and not severity:
+        return None
+    if kind == "xid" and number == 45 and (cause := _PREVIOUS.search(match["words"])):
+        return event(f"xid_{cause[1]}")
     if kind == "xid" and number == _RECOVERY:
         requested = _REQUESTED.search(match["words"])
         action = requested[1] if requested else _ASKED[_RECOVERY]
