@@ -115,8 +115,8 @@ NEW_WARNING = "h1:1:9 [0] x.cc:1 NCCL WARN something new\n"
     (LAST + CLOSING, []),
     (CLOSING + LAST, ["nccl.proxy-gone:1"]),
     # a hang was shown as `ended by a signal: the memory killer or a person`
-    (f"{HEARTBEAT}  exitcode   : -6 (pid: 4711)\n", ["nccl.timeout:1"]),
-    (f"{HEARTBEAT}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "nccl.timeout:1"]),
+    (f"{HEARTBEAT}  exitcode   : -6 (pid: 4711)\n", ["nccl.watchdog:1"]),
+    (f"{HEARTBEAT}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "nccl.watchdog:1"]),
     # a driver that is not there is a sign only where no device was found
     (NO_DRIVER + "NCCL INFO NET/IB : No device found.\n", ["nccl.ib-driver:1"]),
     # a victim's words come after the cause, and what may be either stands between them

@@ -46,7 +46,7 @@ _OF_NODE = re.compile(
     r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)"
     r"|^(\S+): Test (?:CUDA|NCCL) failure"
 )
-_XID = "gpu.xid"
+_XID, _OF_EACH = "gpu.xid", "nccl.watchdog"  # every rank says the second one of itself
 _OF_THE_PROGRAM = "NVIDIA's table gives it to the program: nothing is to be done for the node"
 _OF_A_SCRIPT = re.compile(r"slurm_script: line \d+: ")
 _STORE = re.compile(r"[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed")
@@ -245,7 +245,7 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
         ends = [end for end in log.ended if end.words in ("Out Of Memory", NODE_FAILURE)]
         place = speaker(job, log, None, ends[0].task, ends[0].node) if ends else place
         place["node"] = place["node"] or _named_in(job, sign.line)
-    elif known.id not in _OF_THE_JOB:
+    elif known.id not in (*_OF_THE_JOB, _OF_EACH):
         task, rank = speaker_of(sign.line)
         place = speaker(job, log, rank, task)
         place["node"] = _named_in(job, sign.line) or place["node"]
