@@ -78,7 +78,7 @@ def _xids() -> list[str]:
         (f"SXid {each.xids.replace(' ', ', ')}, Fatal", each.asks) for each in xid.TABLE.sxids if each.for_the_node
     ]
     rows += [("another SXid, Fatal", xid.TABLE.sxid), ("SXid, Non-fatal", "a warning")]
-    rows += [(f"no Xid: {words}", asks) for words, asks in xid.TABLE.without_a_number.values()]
+    rows += [(f"no Xid: {words}", asks) for words, asks, *_ in xid.TABLE.without_a_number.values()]
     return table(("message", "what it asks for"), rows)
 
 

@@ -19,12 +19,6 @@ LOOK_IT_UP = "unknown: look it up in NVIDIA's Xid catalogue"
 _NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_nonfatal)?")
 _IN_A_LINE = re.compile(r"\b(?P<kind>S?Xid) \([^)]{1,60}\): (?P<number>\d{1,6})\b(?P<words>.*)")
 _PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")
-_WITHOUT_A_NUMBER = {
-    "fallen off the bus": "fallen_off_the_bus",
-    "RmInitAdapter failed": "init_failed",
-    "rm_init_adapter failed": "init_failed",
-    "is not supported by": "unsupported",
-}
 _SEVERITY = re.compile(r"\b(?:Non-?)?fatal\b", re.IGNORECASE)
 _REQUESTED = re.compile(r"to 0x[0-9a-f]{1,8} \(([^)]{1,60})\)")
 _PART = re.compile(r"\b([A-Z]{2,8}_[A-Z0-9_]{2,16}) Non-?fatal [^(]{1,60}\(0x[0-9a-f]{8} 0x([0-9a-f]{8})\b")
@@ -78,7 +72,7 @@ class Event:
 def event(name: str) -> Event | None:
     """Find the event of this name. None: it is not the name of an event."""
     if name in TABLE.without_a_number:
-        words, asks = TABLE.without_a_number[name]
+        words, asks, *_ = TABLE.without_a_number[name]
         return Event(words, asks)
     if (sign := registry.called(registry.SIGNATURES).get(f"kernel.{name}")) is not None:
         return Event(name, sign.do, warns=True, means=sign.cause)
@@ -101,7 +95,8 @@ def of_line(line: str) -> Event | None:
     severity."""
     match = _IN_A_LINE.search(line)
     if match is None:
-        return next((event(name) for words, name in _WITHOUT_A_NUMBER.items() if words in line), None)
+        said = (name for name, (_, _, *says) in TABLE.without_a_number.items() if any(words in line for words in says))
+        return next((event(name) for name in said), None)
     kind, number, severity = match["kind"].lower(), int(match["number"]), _SEVERITY.findall(match["words"])
     if kind == "sxid" and not severity:
         return None
