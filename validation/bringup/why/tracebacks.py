@@ -12,13 +12,13 @@ from bringup.kernel.facts.parser_result import cut, lines
 from bringup.kernel.facts.speakers import LABEL
 from bringup.readers.launcher import FAILED_RANK, LOST_PEERS, printed_by
 
-_NAMED = re.compile(r"^[a-zA-Z][\w.-]*\d(?: +\||:) (?=Traceback \(most recent)", re.MULTILINE)
-"""The host of pdsh, the service of docker compose."""
-_PREFIX = (
-    r"(?:\x1b\[\d+m)?(?P<actor>\((?:\w+ )?pid=\d+(?:, ip=[\d.]+)?\))(?:\x1b\[0m)? ?"  # Ray
+_PREFIX = re.compile(
+    r"(?:\x1b\[\d+m)?(\((?:\w{1,80} )?pid=\d+(?:, ip=[\d.]+)?\))(?:\x1b\[0m)? ?"  # Ray
     r"|\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (?:std(?:err|out) [FP] )?"  # kubectl, containerd
-    r"|(?P<process>\[\d+,\d+\])<std(?:err|out)>: ?"  # mpirun --tag-output
+    r"|(\[\d+,\d+\])<std(?:err|out)>: ?"  # mpirun --tag-output
 )
+_HOST_PREFIX = re.compile(r"([a-zA-Z][\w.-]{0,100}\d)(?: +\||:) ")  # pdsh; the service of docker compose
+_HOSTS = re.compile(f"^{_HOST_PREFIX.pattern}(?=Traceback \\(most recent)", re.MULTILINE)
 _RANK = re.compile(r"\s*\[(?:rank|default)(\d{1,9})\]:[ ]?")
 FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+)')
 _TRACE = re.compile(
@@ -66,12 +66,12 @@ class Raised:
 
 def by_speaker(text: str) -> list[tuple[str, str]]:
     """Return each line as (who printed it, as the launcher writes it; the line without that)."""
-    named = "".join(f"|(?P<n{n}>{re.escape(name)})" for n, name in enumerate(sorted(set(_NAMED.findall(text)))))
-    prefix = re.compile(_PREFIX + named)
-    return [
-        ("".join(filter(None, found.groups())), line[found.end() :]) if (found := prefix.match(line)) else ("", line)
-        for line in map(cut, lines(text))
-    ]
+    hosts, spoken = set(_HOSTS.findall(text)), list[tuple[str, str]]()
+    for line in map(cut, lines(text)):
+        host = _HOST_PREFIX.match(line) if hosts else None
+        found = host if host and host[1] in hosts else _PREFIX.match(line)
+        spoken.append(("".join(filter(None, found.groups())), line[found.end() :]) if found else ("", line))
+    return spoken
 
 
 def labels(line: str) -> tuple[int | None, int | None, str]:
