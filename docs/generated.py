@@ -37,13 +37,22 @@ DRILLS, EVERYWHERE = REPOSITORY / "docs/results/drills.md", REPOSITORY / "docs/r
 KERNEL_LINES = REPOSITORY / "infrastructure-validation/probes/kernel_lines.json"
 
 
+_STATEMENT = 4  # blanks between its words, at least
+
+
 def _signatures() -> list[str]:
     lines: list[str] = []
     own = [sign for sign in SIGNATURES.values() if sign.of is None and sign.breadth == "exact"]
     shown = [sign for sign in own if sign.role == "root"]
     for area, several in groupby(shown, key=lambda signature: signature.area):
-        lines += [f"## {area}", "", *(f"- {_quoted(_telling(sign))}: {sign.cause}" for sign in several), ""]
+        lines += [f"## {area}", "", *(f"- {_quoted(_telling(sign))}: {_short(sign.cause)}" for sign in several), ""]
     return lines[:-1]
+
+
+def _short(cause: str) -> str:
+    """Up to the first colon that has a statement before it: `bringup why` says the rest."""
+    ends = (match.start() for match in re.finditer("[:;] ", cause) if cause.count(" ", 0, match.start()) >= _STATEMENT)
+    return cause[: next(ends, None)]
 
 
 def _quoted(line: str) -> str:

@@ -41,10 +41,10 @@ def test_a_line_is_known_by_its_reason_and_its_subject_before_its_frame_and_its_
 
 
 OF_CUDA = {
-    "gpu.out-of-memory": {2}, "gpu.cuda-start": {3, 127, 304, 999}, "gpu.busy": {46, 100, 101, 216}, "gpu.ecc": {214},
+    "gpu.out-of-memory": {2}, "gpu.cuda-start": {3, 127, 304, 999}, "gpu.busy": {46, 100, 216}, "gpu.ecc": {214},
     "gpu.no-driver": {34, 35, 36, 98, 221, 222, 227, 803, 804}, "gpu.peer-access": {217, 711},
     "gpu.nvlink": {220, 226}, "gpu.illegal-access": {53, 700, 702, 710, *range(714, 720)}, "gpu.fabric": {802, 919},
-    "gpu.mps": set(range(805, 811)), "gpu.no-kernel": {200, 209, 300},
+    "gpu.mps": set(range(805, 811)), "gpu.no-kernel": {200, 209, 300}, "gpu.ordinal": {101},
 }  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def read(text: str, nodes: Sequence[str]) -> JobLog:
         task, rank, rest = labels(line)
         for message in SPEAKS.split(line) if "WorkNCCL" in line or "[PG " in line else ():
             work, speaker, group = _WORK.search(message), printed_by(message), _group(message)
-            if speaker is None:
+            if speaker is None or "raised the following async exception" in message:  # it failed, and did not wait
                 continue
             if work is not None and speaker not in waits:
                 size = f" of {work[3]} elements" if work[3] else ""

@@ -50,6 +50,8 @@ class Places:
         """Return the node of a rank. Empty: not known."""
         if len(self.nodes) == 1:
             return self.nodes[0]
+        if not self.nodes:  # a log alone: its own word
+            return self.log.hosts.get(rank, "").replace("localhost", "")
         if node := self._as_torchrun_lists(rank):
             return node
         task = self.task_of(rank)
