@@ -37,6 +37,8 @@ def place(log: str, job: Job) -> tuple[str, str]:
 
 @for_each(
     (raised(1), TORCHRUN, 1, ""),  # it is on n0, and n1 was named
+    (raised(1) + LISTED.format("gpu-7.lab", 1, 1), Job("x.log", "", "UNKNOWN"), 1, "gpu-7"),
+    (raised(1) + LISTED.format("localhost", 1, 1), Job("x.log", "", "UNKNOWN"), 1, ""),
     (BEHIND, TORCHRUN, 1, ""),
     (BEHIND + LISTED.format("n0", 0, 0) + LISTED.format("n1", 8, 0), TORCHRUN, 1, "n0"),
     (raised(3), TORCHRUN_4, 3, ""),  # n3 was named
