@@ -255,3 +255,23 @@ def test_an_xid_in_a_log_says_what_it_asks_for():
         assert "(it asks for nothing)" in judged(JOB, [Text("dmesg.txt", line, 0.0)], {}).then[0]
     assert cause(f"{XID}{OFF_THE_BUS}").do == "reboot the node"
     assert cause(f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)").do == "GPU Reset"
+
+
+CUT_OFF = '  File "train.py", line 9, in main\n    step(batch)\n'
+WAITS = "srun: Job 9 step creation still disabled, retrying (Requested nodes are busy)\n"
+LOST = '  File "d.py", line 1, in num_nodes_waiting\nRendezvousError: connection to the C10d store has failed\n'
+
+
+@for_each(
+    (f"{CUT_OFF}ValueError: 3 columns\nstep 8\n", "python", "3 columns"),  # a log begins inside of a traceback
+    (f"{CUT_OFF}step 8\n", "none", "no line of its logs says why"),
+    ('n01: OSError: not there\nn02:   File "t.py", line 4, in f\n', "caught", "not there"),  # pdsh
+    ("ValueError: 3 columns\nE0 failed (exitcode: 1) local_rank: 1 (pid: 9) of binary: p\n", "caught", "3 columns"),
+    (WAITS, "slurm.step-waits", "its own job"),
+    (f"{WAITS}srun: Step created for StepId=9.1\n", "none", ""),
+    (LOST, "store", "rank 0"),
+)
+def test_some_lines_of_a_log_name_the_first_cause_in_them(text, kind, words):
+    first = cause(text, Job(id="", user="", state="UNKNOWN"))
+    assert first.kind == kind
+    assert words in first.words

@@ -41,16 +41,20 @@ _FIRST = "failed-first"
 _HARMLESS = "harmless"  # ended no job: it is over, was corrected, or asks for nothing
 _HINT = "nccl.warning"  # says less than who ended
 _OF_GOOD_JOBS_TOO = ("slurm.pmix-store", "host.port-polling")  # also in jobs that end well, on nodes that are well
+_ENDED_FIRST, _LINES_BEFORE = "torch.rank-ended", 10
 _OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
 _OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
 _OF_NODE = re.compile(
     r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)"
     r"|^(\S+): Test (?:CUDA|NCCL) failure"
 )
-_XID, _OF_EACH = "gpu.xid", "nccl.watchdog"  # every rank says the second one of itself
+_XID = "gpu.xid"
+_OF_NONE = ("nccl.watchdog", "slurm.step-waits")  # every rank says the first of itself; srun the second, and no task
 _OF_THE_PROGRAM = "NVIDIA's table gives it to the program: nothing is to be done for the node"
 _OF_A_SCRIPT = re.compile(r"slurm_script: line \d+: ")
-_STORE = re.compile(r"[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed")
+_STORE = re.compile(
+    r"connection to the C10d store has failed|[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed"
+)
 _OF_NCCL = re.compile(r"(\S+:\d+:\d+) \[\d+\] .*NCCL (?:WARN|ATTN) ")
 _BEHIND = 40  # lines, in which other ranks speak, too
 _SIGNAL = re.compile(
@@ -89,7 +93,7 @@ def judged(
         known = [node for _, log in logs if (node := job.places(log).of_rank(cause.rank))]
         cause = replace(cause, node=next(iter(known), ""))
     cause = _alike(job, cause, causes)
-    cause = replace(cause, do=cause.do or _ENDS.next.get(cause.kind, ""))
+    cause = replace(cause, do=cause.do or _ENDS.next.get("python" if cause.kind == "caught" else cause.kind, ""))
     then = [in_short(each) for each in [*causes, *waits, *victims] if each.evidence != cause.evidence]
     then[:0] = [stuck.words] if job.state == "COMPLETING" and cause.kind != stuck.kind else []
     not_seen = [f"the node of {cause.who}: {HOW_TO_LEARN}"] if cause.who and not cause.node else []
@@ -113,6 +117,9 @@ def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Caus
     hints = [cause for cause in causes if cause.kind == _HINT]
     consequences = [cause for cause in (*strong, *hints) if cause.kind not in _OF_THE_JOB]
     caught = [cause for cause in (*causes, *victims) if cause.kind in _BESIDE and job.state not in _GOES_ON]
+    ends = [cause for cause in consequences if cause.kind == _ENDED_FIRST]
+    raised = [cause for cause in caught if cause.kind == "caught" and any(_is_before(cause, end) for end in ends)]
+    consequences = [*raised[-1:], *consequences]
     if job.state == "UNKNOWN":  # nothing says that it failed at all
         caught = [cause for cause in caught if cause.kind != _LEFT]
         consequences = [cause for cause in consequences if cause.kind not in _OF_GOOD_JOBS_TOO]
@@ -139,6 +146,12 @@ def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Caus
         ended = f"its script ended with {number}{meaning}" if job.exit_code else "it failed"
         return Cause("exit-code", f"{ended}; {_NO_LINE}")
     return Cause("none", _ENDS.in_short.get(job.state, "nothing speaks against it"))
+
+
+def _is_before(cause: Cause, end: Cause) -> bool:
+    """Whether it stands right before the line in which torchrun says who ended."""
+    (text, _, line), (of, _, last) = cause.evidence.rpartition(":"), end.evidence.rpartition(":")
+    return text == of and 0 < int(last) - int(line) <= _LINES_BEFORE
 
 
 def _alike(job: Job, cause: Cause, causes: Sequence[Cause]) -> Cause:
@@ -213,7 +226,9 @@ def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
     signature = signs.match(raised.words)
     if signature and signature.frames and raised.called and not re.search(signature.frames, raised.called):
         signature = None
-    kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
+    kind, do = ("python", "") if signature is None else (signature.id, signature.do)
+    if raised.is_victim and not (signature and signature.role == "consequence"):
+        kind = "python"
     if _is_caught(job, log, raised):
         kind, do = _LEFT if raised.is_ignored or raised.line < log.outlived else "caught", ""
     words = raised.words if signature is None else f"{raised.words} ({signature.cause})"
@@ -247,7 +262,7 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
         ends = [end for end in log.ended if end.words in ("Out Of Memory", NODE_FAILURE)]
         place = speaker(job, log, None, ends[0].task, ends[0].node) if ends else place
         place["node"] = place["node"] or _named_in(job, sign.line)
-    elif known.id not in (*_OF_THE_JOB, _OF_EACH):
+    elif known.id not in (*_OF_THE_JOB, *_OF_NONE):
         task, rank = speaker_of(sign.line)
         place = speaker(job, log, rank, task)
         place["node"] = _named_in(job, sign.line) or place["node"]

@@ -26,7 +26,8 @@ _ABSENT = re.compile(
 )
 _STEP = re.compile(r"\b(?:[Ss]tep|[Ii]ter(?:ation)?|[Ee]poch)\b[\s\"'=:#\[]{0,9}(\d{1,18})")
 _ENDED = re.compile(
-    r"(?:.{0,200}: line \d+: +\d+ )?(Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)"
+    r"(?:.{0,200}: line \d+: +\d+ )?"
+    r"(Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)"
     r"(?: \(core dumped\))?(?: {2,}.*)?$"
 )
 """What a shell prints of a child that a signal ended."""

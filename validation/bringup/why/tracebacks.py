@@ -18,26 +18,31 @@ _PREFIX = re.compile(
     r"|(\[\d+,\d+\])<std(?:err|out)>: ?"  # mpirun --tag-output
 )
 _HOST_PREFIX = re.compile(r"([a-zA-Z][\w.-]{0,100}\d)(?: +\||:) ")  # pdsh; the service of docker compose
-_HOSTS = re.compile(f"^{_HOST_PREFIX.pattern}(?=Traceback \\(most recent)", re.MULTILINE)
+_HOSTS = re.compile(
+    f'^{_HOST_PREFIX.pattern}(?=Traceback \\(most recent|  File "|(?:\\w+\\.)*\\w+Error: )', re.MULTILINE
+)
 _RANK = re.compile(r"\s*\[(?:rank|default)(\d{1,9})\]:[ ]?")
 FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+)')
 _TRACE = re.compile(
     r"\s*(?P<listed>traceback : )?(?P<original>Original )?Traceback \(most recent call last\):"
     r"(?: \(RANK (?P<rank>\d{1,9})\))?\s*$"  # with more behind it NumPy 2 warns of a module built for NumPy 1
 )
-_UNCAUGHT = re.compile(r"\[rank\d{1,9}\]: (?:Original )?Traceback ")
+_UNCAUGHT = re.compile(r"\[rank\d{1,9}\]: (?:(?:Original )?Traceback |  File )")
 """torch's excepthook prints its label with a blank, of what nobody caught; torchrun's --tee prints it without."""
 _IGNORED = re.compile(r"Exception ignored (?:in|while)\b|Exception in (?:thread|callback) ")
 """Behind it stands what the program went on without."""
 _BARE = re.compile(r"(?:\w+\.)*(?:\w+Error|\w*Exception): \S")  # a log filter took its traceback, or a launcher repeats
+_CUT_OFF = re.compile(r'\s+File "[^"]+", line \d+, in ')  # of a traceback whose head is missing
+_NAMED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b(?::|$)")
 _RANKS = re.compile(r"CheckpointException ranks:dict_keys\(\[(\d{1,9})")  # torch says whose exceptions it gathered
 _FATAL = re.compile(r"\s*(Fatal Python error: .+)")
 _LAUNCHERS = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedException)\b")
 """Raised by a launcher whose child failed: the child is the cause."""
+_WHILE_IT_RAN = "num_nodes_waiting"  # torchrun asks so after all have started
 _CHAINED = re.compile(r"(?:During handling of|The above exception was the direct cause of)\b")
 _OF_THE_END = re.compile(
     r"\s|srun: |slurmstepd|\[[WEF][ \d]|Exception ignored in|terminate called|frame #|nccl\w+: |Last error:"
-    r"|CUDA kernel errors|For debugging|Compile with|Search for|Device-side"
+    r"|CUDA kernel errors|Set TORCH|You can suppress|For debugging|Compile with|Search for|Device-side"
 )
 """Lines behind an exception that do not show a program going on."""
 
@@ -100,6 +105,7 @@ class _Open:
     indent: str = ""  # before its lines, in torchrun's last list
     is_ignored: bool = False
     is_uncaught: bool = False
+    is_cut_off: bool = False  # a log begins inside of it
 
 
 def raised_in(by_speaker: Iterable[tuple[str, str]]) -> list[Raised]:
@@ -149,12 +155,15 @@ def raised_in(by_speaker: Iterable[tuple[str, str]]) -> list[Raised]:
                 known.frames.append(f"{frame['name']} ({frame['file']}:{frame['line']})")
             elif (not rest[:1].strip() and rest) or (known.fatal and not known.frames):  # source, markers, heads
                 continue
-            elif known.fatal is None and not rest:
+            elif (known.fatal is None and not rest) or (known.is_cut_off and not _NAMED.match(rest)):
                 del open_by_label[label]
             elif known.fatal is None:
                 ends(label, _exception(number, label, rest, known))
             elif known.frames:
                 ends(label, _fatal(label, known.fatal, known.frames))
+        elif label not in newest and _CUT_OFF.match(rest) and (frame := FRAME.match(rest)):
+            frames = [f"{frame['name']} ({frame['file']}:{frame['line']})"]
+            open_by_label[label] = _Open(frames, is_cut_off=True, is_uncaught=_UNCAUGHT.search(line) is not None)
         elif _CHAINED.match(rest):
             chained.add(label)
         elif rest and label in unfinished:
@@ -187,9 +196,8 @@ def _exception(line: int, label: _Speaker, rest: str, known: _Open) -> Raised:
         task, rank = None, of
     called = " ".join(frame.partition(" (")[0] for frame in known.frames)
     is_ignored = known.is_ignored or "_run_finalizers" in called  # of multiprocessing, at the end of a process
-    found = Raised(
-        line, rank, task, rest.strip(), _own(known.frames[::-1]), _is_victim(rest) and not is_ignored, called
-    )
+    is_victim = _is_victim(rest) or _WHILE_IT_RAN in called
+    found = Raised(line, rank, task, rest.strip(), _own(known.frames[::-1]), is_victim and not is_ignored, called)
     return replace(found, is_ignored=is_ignored, is_uncaught=known.is_uncaught)
 
 

@@ -71,6 +71,7 @@ def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:
         rf"Cuda failure (?:({number})\b|'({words}))",
         rf"CUDA error:? (?:({number})\b|'?({words}))",
         rf"CUDA_ERROR_({name})\b",
+        rf"Triton Error \[CUDA\]: ({words})",
         rf"cudaGetDeviceCount\(\).* Error ({number}): ",
     )
 
