@@ -50,8 +50,7 @@ def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, who, words
 )
 def test_a_message_of_the_driver_means_what_the_table_of_its_numbers_says(number, kind, words):
     first = cause(f"[5.0] NVRM: Xid (PCI:0000:9a:00): {number}, pid=3100, name=python3, Ch 0000002c\n")
-    assert first.kind == kind
-    assert words in first.words
+    assert first.kind == kind and words in first.words, first
     raised = cause(
         f"NVRM: Xid (PCI:0000:9a:00): {number}, pid=7\n[rank2]: Traceback (most recent call last):\n"
         "[rank2]: ValueError: 3 columns\n"
@@ -273,5 +272,4 @@ LOST = '  File "d.py", line 1, in num_nodes_waiting\nRendezvousError: connection
 )
 def test_some_lines_of_a_log_name_the_first_cause_in_them(text, kind, words):
     first = cause(text, Job(id="", user="", state="UNKNOWN"))
-    assert first.kind == kind
-    assert words in first.words
+    assert first.kind == kind and words in first.words, first
