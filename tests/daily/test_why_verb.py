@@ -290,10 +290,12 @@ def test_times_are_asked_for_as_they_are_read(slurm, monkeypatch):
 def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_path, monkeypatch, shown, refused):
     """It said that the file is not a job number."""
     monkeypatch.setenv("PATH", "")
-    (tmp_path / "a log.txt").write_text(RAISED)
-    screen = shown(0, "why", tmp_path / "a log.txt")
-    assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
-    assert "not known: --state, --nodes, --tasks" in screen
+    monkeypatch.chdir(tmp_path)
+    for name in ("a log.txt", "4711.out"):  # the second one is no job
+        Path(name).write_text(RAISED)
+        screen = shown(0, "why", name)
+        assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
+        assert "not known: --state, --nodes, --tasks" in screen
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"step 1 \xff\n")))  # no UTF-8
     screen = shown(0, "why", "-", "--state", "TIMEOUT", "--nodes", "n[0-1]", "--tasks", "4")
     assert "standard input: timeout, 2 nodes n0,n1\n" in screen
@@ -305,8 +307,7 @@ def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_r
     (tmp_path / "a.log").write_text("OSError: [Errno 28] No space left on device: '/scratch/a/long/name/of/a/folder'\n")
     monkeypatch.setenv("COLUMNS", "40")
     lines = shown(0, "why", tmp_path / "a.log").splitlines()
-    following = [line for line in lines if line.startswith(" ")]
-    assert following
+    assert (following := [line for line in lines if line.startswith(" ")])
     assert all(re.match(r" {12}\S", line) for line in following)
     assert any(len(line) > 40 for line in lines if line.startswith("next "))
     broken = [line for line in lines if not line.startswith(("next ", "seen in"))]
@@ -315,9 +316,9 @@ def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_r
 
 def test_an_exception_in_colours_is_read_as_one_without(tmp_path, shown):
     """Python 3.13 prints tracebacks so, where FORCE_COLOR is set."""
-    traceback = 'Traceback (most recent call last):\n  File \x1b[35m"a.py"\x1b[0m, line \x1b[35m3\x1b[0m, in f\n'
+    head = 'Traceback (most recent call last):\n  File \x1b[35m"a.py"\x1b[0m, line \x1b[35m3\x1b[0m, in f\n'
     words = "\x1b[1;35mOSError\x1b[0m: \x1b[35m[Errno 28] No space left on device: '/scratch/a'\x1b[0m\n"
-    (tmp_path / "a.log").write_text(traceback + words)
+    (tmp_path / "a.log").write_text(head + words)
     screen = shown(0, "why", tmp_path / "a.log")
     assert "first cause OSError: [Errno 28] No space left on device: '/scratch/a' (a filesystem is full" in screen
     assert "stack       f (a.py:3)" in screen

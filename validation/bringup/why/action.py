@@ -15,7 +15,7 @@ from bringup.why import job as why
 
 def do_why(arguments: argparse.Namespace) -> int:
     is_file = Path(arguments.job).is_file()
-    is_log = is_file or not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job)
+    is_log = re.fullmatch(r"\d+([_+]\d+)?" if is_file else r"\d+([_+]\d+)?(\.\w+)?", arguments.job) is None
     if is_log and arguments.job != "-" and not is_file:
         raise UsageError(f"{arguments.job!r} is not a job number (squeue --me lists yours), nor a file with a log")
     with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
