@@ -307,8 +307,8 @@ def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_r
     (tmp_path / "a.log").write_text("OSError: [Errno 28] No space left on device: '/scratch/a/long/name/of/a/folder'\n")
     monkeypatch.setenv("COLUMNS", "40")
     lines = shown(0, "why", tmp_path / "a.log").splitlines()
-    assert (following := [line for line in lines if line.startswith(" ")])
-    assert all(re.match(r" {12}\S", line) for line in following)
+    following = [line for line in lines if line.startswith(" ")]
+    assert following and all(re.match(r" {12}\S", line) for line in following)
     assert any(len(line) > 40 for line in lines if line.startswith("next "))
     broken = [line for line in lines if not line.startswith(("next ", "seen in"))]
     assert all(len(line) <= 40 or " " not in line.strip() for line in broken)
@@ -317,8 +317,8 @@ def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_r
 def test_an_exception_in_colours_is_read_as_one_without(tmp_path, shown):
     """Python 3.13 prints tracebacks so, where FORCE_COLOR is set."""
     head = 'Traceback (most recent call last):\n  File \x1b[35m"a.py"\x1b[0m, line \x1b[35m3\x1b[0m, in f\n'
-    words = "\x1b[1;35mOSError\x1b[0m: \x1b[35m[Errno 28] No space left on device: '/scratch/a'\x1b[0m\n"
-    (tmp_path / "a.log").write_text(head + words)
+    head += "\x1b[1;35mOSError\x1b[0m: \x1b[35m[Errno 28] No space left on device: '/scratch/a'\x1b[0m\n"
+    (tmp_path / "a.log").write_text(head)
     screen = shown(0, "why", tmp_path / "a.log")
     assert "first cause OSError: [Errno 28] No space left on device: '/scratch/a' (a filesystem is full" in screen
     assert "stack       f (a.py:3)" in screen

@@ -177,7 +177,7 @@ def test_an_acceptance_is_signed_checked_and_broken_by_another_boot_a_lost_gpu_a
 
 
 def test_a_contract_that_a_discovery_proposes_is_proven_by_that_discovery_but_for_its_placeholders(
-    run, tmp_path, capsys
+    run, tmp_path, refused
 ):
     file = tmp_path / "c.yaml"
     assert main(["accept", str(run), "--template", "-o", str(file)]) == 0
@@ -189,4 +189,4 @@ def test_a_contract_that_a_discovery_proposes_is_proven_by_that_discovery_but_fo
     sold = contracts.proposed([replace(collection.gather([run]).judged[0], observations=serials)])
     assert "- of n0/gpu1" in sold and "- of n1/gpu0" in sold, "each GPU with a serial number of its own was an error"
     (run / "run.json").write_text("{")  # a file that is there is refused before runs are judged
-    assert main(["accept", str(run), "--template", "-o", str(file)]) == 2 and "exists already" in capsys.readouterr().err
+    assert "exists already" in refused("accept", run, "--template", "-o", file)
