@@ -17,10 +17,11 @@ _PREFIX = re.compile(
     r"|\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (?:std(?:err|out) [FP] )?"  # kubectl, containerd
     r"|(\[\d+,\d+\])<std(?:err|out)>: ?"  # mpirun --tag-output
 )
-_HOST_PREFIX = re.compile(r"([a-zA-Z][\w.-]{0,100}\d)(?: +\||:) ")  # pdsh; the service of docker compose
-_HOSTS = re.compile(
-    f'^{_HOST_PREFIX.pattern}(?=Traceback \\(most recent|  File "|(?:\\w+\\.)*\\w+Error: )', re.MULTILINE
+_HOST_PREFIX = re.compile(r"([a-zA-Z][\w.-]{0,100}\d|(?:\d{1,3}\.){3}\d{1,3})(?: +\||:) ")  # pdsh; docker compose
+_BEHIND_A_HOST = (
+    r'(?=(?:\[rank\d{1,9}\]: ?)?(?:Traceback \(most recent|  File "|(?:\w+\.)*\w+Error: ))'  # deepspeed with pdsh: both
 )
+_HOSTS = re.compile(f"^{_HOST_PREFIX.pattern}{_BEHIND_A_HOST}", re.MULTILINE)
 _RANK = re.compile(r"\s*\[(?:rank|default)(\d{1,9})\]:[ ]?")
 FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+)')
 _TRACE = re.compile(
@@ -33,6 +34,7 @@ _IGNORED = re.compile(r"Exception ignored (?:in|while)\b|Exception in (?:thread|
 """Behind it stands what the program went on without."""
 _BARE = re.compile(r"(?:\w+\.)*(?:\w+Error|\w*Exception): \S")  # a log filter took its traceback, or a launcher repeats
 _CUT_OFF = re.compile(r'\s+File "[^"]+", line \d+, in ')  # of a traceback whose head is missing
+_TORN = re.compile(r",? ?line \d+, in ")  # of a frame that a terminal broke
 _NAMED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b(?::|$)")
 _RANKS = re.compile(r"CheckpointException ranks:dict_keys\(\[(\d{1,9})")  # torch says whose exceptions it gathered
 _FATAL = re.compile(r"\s*(Fatal Python error: .+)")
@@ -106,6 +108,7 @@ class _Open:
     is_ignored: bool = False
     is_uncaught: bool = False
     is_cut_off: bool = False  # a log begins inside of it
+    asserted: str = ""  # the source of its last frame, where it is an assertion
 
 
 def raised_in(by_speaker: Iterable[tuple[str, str]]) -> list[Raised]:
@@ -153,8 +156,11 @@ def raised_in(by_speaker: Iterable[tuple[str, str]]) -> list[Raised]:
         elif known is not None:
             if frame := FRAME.match(rest):
                 known.frames.append(f"{frame['name']} ({frame['file']}:{frame['line']})")
-            elif (not rest[:1].strip() and rest) or (known.fatal and not known.frames):  # source, markers, heads
+                known.asserted = ""
+            elif _TORN.match(rest):
                 continue
+            elif (not rest[:1].strip() and rest) or (known.fatal and not known.frames):  # source, markers, heads
+                known.asserted = rest.strip() if rest.lstrip().startswith("assert ") else known.asserted
             elif (known.fatal is None and not rest) or (known.is_cut_off and not _NAMED.match(rest)):
                 del open_by_label[label]
             elif known.fatal is None:
@@ -194,6 +200,8 @@ def _exception(line: int, label: _Speaker, rest: str, known: _Open) -> Raised:
     whose = _RANKS.search(rest)
     if (of := int(whose[1]) if whose else known.of) is not None:
         task, rank = None, of
+    if rest.strip() == "AssertionError" and known.asserted:
+        rest = f"AssertionError: {known.asserted}"
     called = " ".join(frame.partition(" (")[0] for frame in known.frames)
     is_ignored = known.is_ignored or "_run_finalizers" in called  # of multiprocessing, at the end of a process
     is_victim = _is_victim(rest) or _WHILE_IT_RAN in called
