@@ -7,7 +7,7 @@ from bringup.why.records import Cause, Job, Text, speaker
 
 
 def waited(job: Job, text: Text, log: JobLog) -> Cause | None:
-    """Ranks that waited are victims: whom they waited for is behind them, or printed nothing."""
+    """Find whom ranks waited for: they are victims, and it is behind them, or printed nothing."""
     stuck = [wait for wait in log.waited if wait.operation]
     if log.absent and not stuck:
         _, line, rank = min(log.absent)
