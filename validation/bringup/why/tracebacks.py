@@ -76,8 +76,8 @@ def by_speaker(text: str) -> list[tuple[str, str]]:
     hosts, spoken = set(_HOSTS.findall(text)), list[tuple[str, str]]()
     for line in map(cut, lines(text)):
         host = _HOST_PREFIX.match(line) if hosts else None
-        found = host if host and host[1] in hosts else _PREFIX.match(line)
-        spoken.append(("".join(filter(None, found.groups())), line[found.end() :]) if found else ("", line))
+        match = host if host and host[1] in hosts else _PREFIX.match(line)
+        spoken.append(("".join(filter(None, match.groups())), line[match.end() :]) if match else ("", line))
     return spoken
 
 
@@ -205,8 +205,8 @@ def _exception(line: int, label: _Speaker, rest: str, known: _Open) -> Raised:
     called = " ".join(frame.partition(" (")[0] for frame in known.frames)
     is_ignored = known.is_ignored or "_run_finalizers" in called  # of multiprocessing, at the end of a process
     is_victim = _is_victim(rest) or _WHILE_IT_RAN in called
-    found = Raised(line, rank, task, rest.strip(), _own(known.frames[::-1]), is_victim and not is_ignored, called)
-    return replace(found, is_ignored=is_ignored, is_uncaught=known.is_uncaught)
+    raised = Raised(line, rank, task, rest.strip(), _own(known.frames[::-1]), is_victim and not is_ignored, called)
+    return replace(raised, is_ignored=is_ignored, is_uncaught=known.is_uncaught)
 
 
 def _fatal(label: _Speaker, fatal: tuple[int, str], frames: Sequence[str]) -> Raised:

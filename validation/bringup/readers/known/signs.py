@@ -89,8 +89,8 @@ def _first(line: str, candidates: Iterable[int]) -> Signature | None:
         subject = _SUBJECTS.get(signature.id, "")
         if (words := _compiled(pattern).search(line)) is None or _compiled(subject).search(line) is None:
             continue
-        said = line.rfind(": error: ", 0, words.start()) + 1  # by a program whose line another one repeats
-        if signature.as_warning or _BELOW_AN_ERROR.search(line, said, words.start()) is None:
+        begin = line.rfind(": error: ", 0, words.start()) + 1  # by a program whose line another one repeats
+        if signature.as_warning or _BELOW_AN_ERROR.search(line, begin, words.start()) is None:
             return signature
     return None
 

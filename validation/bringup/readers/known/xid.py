@@ -95,8 +95,8 @@ def of_line(line: str) -> Event | None:
     severity."""
     match = _IN_A_LINE.search(line)
     if match is None:
-        said = (name for name, (_, _, *says) in TABLE.without_a_number.items() if any(words in line for words in says))
-        return next((event(name) for name in said), None)
+        names = (name for name, (_, _, *says) in TABLE.without_a_number.items() if any(words in line for words in says))
+        return next((event(name) for name in names), None)
     kind, number, severity = match["kind"].lower(), int(match["number"]), _SEVERITY.findall(match["words"])
     if kind == "sxid" and not severity:
         return None
