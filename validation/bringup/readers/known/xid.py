@@ -124,4 +124,4 @@ def asked_for() -> dict[str, str | None]:
     """Name of an event -> what to do; None: nothing. For the health check, which has no catalogue on its node."""
     known = {f"xid_{number}": asks for number, asks in sorted(_ASKED.items())}
     known |= {f"sxid_{number}": each.asks for number, each in _SXIDS.items() if each.for_the_node}
-    return known | {"sxid": TABLE.sxid} | {name: asks for name, (_, asks) in TABLE.without_a_number.items()}
+    return known | {"sxid": TABLE.sxid} | {name: asks for name, (_, asks, *_) in TABLE.without_a_number.items()}
