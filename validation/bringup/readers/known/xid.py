@@ -91,15 +91,12 @@ def event(name: str) -> Event | None:
 
 
 def of_line(line: str) -> Event | None:
-    """Find the event that a line of the driver is. None: it is none, or it is the data behind an SXid, which says no
-    severity."""
+    """Find the event that a line of the driver is. None: it is none."""
     match = _IN_A_LINE.search(line)
     if match is None:
         names = (name for name, (_, _, *says) in TABLE.without_a_number.items() if any(words in line for words in says))
         return next((event(name) for name in names), None)
     kind, number, severity = match["kind"].lower(), int(match["number"]), _SEVERITY.findall(match["words"])
-    if kind == "sxid" and not severity:
-        return None
     if kind == "xid" and number == 45 and (cause := _PREVIOUS.search(match["words"])):
         return event(f"xid_{cause[1]}")
     if kind == "xid" and number == _RECOVERY:
