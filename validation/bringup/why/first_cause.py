@@ -40,7 +40,7 @@ _BESIDE = ("caught", _LEFT, "of-program")  # the job went on behind it, or may h
 _FIRST = "failed-first"
 _HARMLESS = "harmless"  # ended no job: it is over, was corrected, or asks for nothing
 _HINT = "nccl.warning"  # says less than who ended
-_OF_GOOD_JOBS_TOO = ("slurm.pmix-store", "host.port-polling")  # also in jobs that end well, on nodes that are well
+_OF_GOOD_NODES_TOO = "host.port-polling"  # nothing may be plugged in there
 _ENDED_FIRST, _LINES_BEFORE = "torch.rank-ended", 10
 _OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
 _OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
@@ -122,7 +122,7 @@ def _first(job: Job, causes: list[Cause], waits: list[Cause], victims: list[Caus
     consequences = [*raised[-1:], *consequences]
     if job.state == "UNKNOWN":  # nothing says that it failed at all
         caught = [cause for cause in caught if cause.kind != _LEFT]
-        consequences = [cause for cause in consequences if cause.kind not in _OF_GOOD_JOBS_TOO]
+        consequences = [cause for cause in consequences if cause.kind != _OF_GOOD_NODES_TOO]
     if first := [*roots, *maybe, *waits]:
         return first[0]
     if by_slurm is not None:
